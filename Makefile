@@ -1,0 +1,60 @@
+# `make run` opens the dashboard, `make test` checks everything; both set up .venv first, once.
+
+PYTHON ?= python3
+PORT ?= 8501
+BENCH ?= train
+
+VENV := .venv
+BIN := $(VENV)/bin
+APP_READY := $(VENV)/.app-ready
+DEV_READY := $(VENV)/.dev-ready
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv run test lint bench clean
+
+help:
+	@echo "make run     open the dashboard at http://127.0.0.1:$(PORT)   (PORT=8501)"
+	@echo "make test    ruff, mypy and all tests, the ones in a real browser included"
+	@echo "make lint    ruff and mypy only"
+	@echo "make bench   measure speed, as one JSON object   (BENCH=train)"
+	@echo "make .venv   only install what the dashboard and the command line need   (PYTHON=python3)"
+	@echo "make clean   remove .venv and caches; runs are kept"
+
+.venv: $(APP_READY)
+
+$(APP_READY): requirements.txt
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || \
+		{ echo "Python was not found as '$(PYTHON)'; install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1); name a newer one: make PYTHON=python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "'$(PYTHON)' cannot make virtual environments; install its venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@rm -f $(APP_READY) $(DEV_READY)
+	@$(BIN)/python -c 'import pip' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
+	@echo "Installing what the app needs into $(VENV); the first time takes a few minutes."
+	@$(PIP) -r requirements.txt
+	@touch $@
+
+$(DEV_READY): requirements-dev.txt $(APP_READY)
+	@echo "Installing what the tests need into $(VENV)."
+	@$(PIP) -r requirements-dev.txt
+	@touch $@
+
+run: $(APP_READY)
+	@$(BIN)/python -m streamlit run app.py --server.port $(PORT)
+
+lint: $(DEV_READY)
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+
+test: lint
+	@$(BIN)/python -m pytest
+
+bench: $(APP_READY)
+	@$(BIN)/python -m benchmarks $(BENCH) --json
+
+clean:
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,34 @@
+"""Run one benchmark by name and print what it measured."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+
+# Name -> module with `measure() -> dict`, and what it answers.
+BENCHMARKS = {
+    "train": "how much sooner flow reaches the papers' loss, and what a step costs",
+    "match": "matching 500 images with 100,000 candidates",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    listed = "; ".join(f"{name}: {what}" for name, what in BENCHMARKS.items())
+    parser.add_argument("name", choices=BENCHMARKS, help=listed)
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else")
+    chosen = parser.parse_args(arguments)
+    found = importlib.import_module(f"benchmarks.{chosen.name}").measure()
+    if chosen.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        for key, value in found.items():
+            sys.stdout.write(f"{key:<34} {value:.4g}\n" if isinstance(value, float) else f"{key:<34} {value}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The command line: everything the dashboard can do, from a shell.
+
+Heavy imports (torch) happen inside the commands that need them, so that `runs list` and `--help` are instant.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recon_core import __version__
+from recon_core.cli import runs, training
+from recon_core.cli.console import complain
+from recon_core.errors import AfterimageError, InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Afterimage: train a classifier, then draw its training images back out of its weights.",
+)
+app.command("train")(training.train)
+app.command("presets")(training.presets)
+app.add_typer(runs.app, name="runs")
+
+
+@app.callback(invoke_without_command=False)
+def options(
+    context: typer.Context,
+    store: Annotated[
+        Path | None, typer.Option(envvar="AFTERIMAGE_STORE", help="Folder of the runs.", show_default="runs")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Options of every command."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    context.obj = store
+
+
+def main() -> None:
+    """Run the command line; a request that cannot be met ends with one sentence and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except InputError as error:
+        complain(str(error))
+        sys.exit(2)
+    except AfterimageError as error:
+        complain(str(error))
+        sys.exit(1)

@@ -1,0 +1,55 @@
+"""How the command line speaks: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+Listener = Callable[[float | None, str], None]
+
+# A log file gets a line now and then instead of a bar.
+_PLAIN_INTERVAL = 5.0
+
+
+def complain(sentence: str) -> None:
+    """One sentence about what went wrong."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), sentence))
+
+
+def out() -> Console:
+    """Where results go."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, quiet: bool) -> Iterator[Listener]:
+    """A bar with time left and the latest figures; plain lines where nobody watches."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda fraction, message: None
+    elif not console.is_terminal:
+        yield _plain_lines(console, title)
+    else:
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[message]}"))
+        with Progress(*columns, *times, console=console) as bar:
+            task = bar.add_task(title, total=1.0, message="")
+            yield lambda fraction, message: bar.update(task, completed=fraction or 0.0, message=message)
+
+
+def _plain_lines(console: Console, title: str) -> Listener:
+    last = time.monotonic()
+
+    def listen(fraction: float | None, message: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PLAIN_INTERVAL:
+            last = time.monotonic()
+            done = "" if fraction is None else f" {fraction:4.0%}"
+            console.print(f"{title}{done}  {message}", highlight=False, markup=False, soft_wrap=True)
+
+    return listen

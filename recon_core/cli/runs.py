@@ -1,0 +1,183 @@
+"""`runs`: look at what is in the store and look after it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from recon_core.cli.console import complain, out
+from recon_core.cli.stores import store_of
+from recon_core.store import RunState, RunSummary
+
+app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
+
+_COLOURS = {
+    RunState.DONE: "green",
+    RunState.RUNNING: "cyan",
+    RunState.QUEUED: "blue",
+    RunState.CANCELLED: "yellow",
+    RunState.INTERRUPTED: "yellow",
+    RunState.FAILED: "red",
+}
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id; see [b]runs list[/b].")]
+
+
+def _state(summary: RunSummary) -> Text:
+    return Text(str(summary.status.state), style=_COLOURS[summary.status.state])
+
+
+@app.command("list")
+def list_runs(
+    context: typer.Context,
+    kind: Annotated[str | None, typer.Option(help="Only runs of this kind.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """All runs, newest first."""
+    found = store_of(context).list(kind)
+    if as_json:
+        typer.echo(json.dumps([asdict(summary) for summary in found]))
+        return
+    if not found:
+        out().print("no runs yet; start one with: python -m recon_core train --preset cifar10-50")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "name", "kind", "state", "created", "seconds", "message"):
+        table.add_column(heading, no_wrap=heading in ("run", "state"), overflow="fold")
+    for summary in found:
+        status = summary.status
+        cells = (Text(summary.id), Text(summary.name or ""), Text(summary.kind), _state(summary))
+        table.add_row(*cells, Text(summary.created[:19]), f"{status.seconds:.1f}", Text(status.message))
+    out().print(table)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run_id: RunId,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """One run: settings, state, results, the last lines of its log, the command that repeats it."""
+    run = store_of(context).open(run_id)
+    status = run.status()
+    whole = {
+        "id": run.id,
+        "name": run.name,
+        "kind": run.kind,
+        "created": run.created,
+        "folder": str(run.dir),
+        "status": asdict(status),
+        "config": run.config,
+        "result": run.result(),
+        "parents": list(run.parents),
+        "versions": dict(run.versions),
+        "command": shlex.join(run.command),
+    }
+    if as_json:
+        typer.echo(json.dumps(whole))
+        return
+    console = out()
+    heading = {"run": run.id, "name": run.name or "", "state": f"{status.state} {status.message}".strip()}
+    for label, value in {**heading, "created": run.created, "folder": str(run.dir)}.items():
+        console.print(Text.assemble((f"{label:<9}", "bold"), value))
+    console.print(Text.assemble(("repeat   ", "bold"), shlex.join(run.command)))
+    for label in ("config", "result"):
+        if whole[label]:
+            console.print(Text(label, style="bold"))
+            console.print_json(json.dumps(_short(whole[label])))
+    console.print(Text("log", style="bold"))
+    for line in run.log_tail(10):
+        console.print(Text("  " + line))
+
+
+def _short(value: object) -> object:
+    """Long lists cut to their first entries: this is for reading."""
+    if isinstance(value, dict):
+        return {key: _short(entry) for key, entry in value.items()}
+    if isinstance(value, list) and len(value) > 12:
+        return [*value[:10], f"... {len(value)} in all"]
+    return value
+
+
+@app.command()
+def resume(
+    context: typer.Context, run_id: RunId, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
+) -> None:
+    """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
+    from recon_core.cli.training import finish
+
+    finish(store_of(context).open(run_id), quiet)
+
+
+@app.command()
+def repeat(
+    context: typer.Context, run_id: RunId, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
+) -> None:
+    """Do a run's work once more, as a new run."""
+    from recon_core.cli.training import finish
+
+    store = store_of(context)
+    old = store.open(run_id)
+    new = store.create(old.kind, old.config, name=old.name, parents=old.parents, command=old.command)
+    finish(new, quiet)
+
+
+@app.command()
+def cancel(context: typer.Context, run_id: RunId) -> None:
+    """Ask a running run to stop; it writes a checkpoint first and can be resumed."""
+    store_of(context).open(run_id).request_cancel()
+    out().print(f"asked {run_id} to stop")
+
+
+@app.command()
+def rename(context: typer.Context, run_id: RunId, name: str) -> None:
+    """Give a run another name."""
+    store_of(context).rename(run_id, name)
+    out().print(f"{run_id} is now called {name.strip()!r}", markup=False)
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    run_id: RunId,
+    with_dependents: Annotated[bool, typer.Option(help="Also delete the runs made from it.")] = False,
+) -> None:
+    """Delete a run for good; runs made from it are named first."""
+    store_of(context).delete(run_id, with_dependents=with_dependents)
+    out().print(f"deleted {run_id}")
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    run_id: RunId,
+    target: Annotated[Path | None, typer.Option("--to", help="The zip to write.", show_default="RUN.zip")] = None,
+) -> None:
+    """Write a run, and the runs it was made from, into a zip."""
+    path = store_of(context).export(run_id, target or Path(f"{run_id}.zip"))
+    out().print(str(path))
+
+
+@app.command("import")
+def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(metavar="ZIP")]) -> None:
+    """Take the runs of an exported zip into the store."""
+    for run in store_of(context).import_zip(archive):
+        out().print(run.id)
+
+
+@app.command()
+def check(context: typer.Context) -> None:
+    """List what is wrong in the store; exit code 1 if anything is."""
+    problems = store_of(context).check()
+    for problem in problems:
+        complain(f"{problem.run_id}: {problem.sentence}")
+    if problems:
+        raise typer.Exit(1)
+    out().print("nothing is wrong")

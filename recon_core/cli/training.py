@@ -1,0 +1,149 @@
+"""`train` and `presets`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from recon_core.cli.console import complain, out, progress_bar
+from recon_core.cli.stores import store_of
+from recon_core.config import TrainConfig, assign, assignments, parse_config
+from recon_core.errors import InputError
+from recon_core.presets import DEFAULT_PRESET, PRESETS, Size, find_preset
+from recon_core.store import Run, RunState
+
+NO_PRESET = "none"
+_EXIT_CODES = {RunState.DONE: 0, RunState.CANCELLED: 130}
+
+
+def train(
+    context: typer.Context,
+    preset: Annotated[
+        str, typer.Option("--preset", "-p", help="Where to start from; see [b]presets[/b]. Or [b]none[/b].")
+    ] = DEFAULT_PRESET,
+    size: Annotated[
+        Size, typer.Option(help="Quick: seconds to minutes here. Paper: the papers' own, for a GPU.")
+    ] = Size.QUICK,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="JSON or YAML file with settings.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, e.g. data.n=100. Repeatable."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
+) -> None:
+    """Train a network to its margin and leave a run.
+
+    Settings come from the preset, then the config file, then --set; later ones win. Ctrl-C leaves a run
+    that `runs resume` continues.
+    """
+    chosen = training_config(preset, size, config, settings or [])
+    store = store_of(context)
+    # Before anything is written: a request that cannot be met leaves no run behind.
+    from recon_core.data import load_task
+
+    with progress_bar("data", quiet) as listener:
+        data = load_task(chosen.data, progress=lambda message, fraction: listener(fraction, message))
+    from recon_core.models import architecture_of
+
+    architecture_of(chosen.model, data.input_shape, data.outputs)
+    run = store.create(
+        "train",
+        chosen.model_dump(mode="json"),
+        name=name or (None if preset == NO_PRESET else preset),
+        command=repeat_command(chosen),
+    )
+    finish(run, quiet, data=data)
+
+
+def training_config(preset: str, size: Size, file: Path | None, settings: list[str]) -> TrainConfig:
+    """Preset, file and settings, merged in that order and checked."""
+    values = {} if preset == NO_PRESET else find_preset(preset).values(size)
+    if file is not None:
+        values = _merge(values, _read_settings(file))
+    for setting in settings:
+        assign(TrainConfig, values, setting)
+    return parse_config(TrainConfig, values)
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read config file {str(file)!r}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise InputError(f"config file {str(file)!r} is neither JSON nor YAML") from None
+    if not isinstance(values, dict):
+        raise InputError(f"config file {str(file)!r} must hold settings by name, got {type(values).__name__}")
+    return values
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def repeat_command(config: TrainConfig) -> list[str]:
+    """The command that trains this very network again."""
+    settings = (part for item in assignments(config) for part in ("--set", item))
+    return ["python", "-m", "recon_core", "train", "--preset", NO_PRESET, *settings]
+
+
+def finish(run: Run, quiet: bool, data: Any = None) -> None:
+    """Do the run's work in this process, with a progress bar, and say how it ended."""
+    from recon_core.jobs import perform, stopping_on_signals
+
+    with stopping_on_signals() as stop, progress_bar(run.kind, quiet) as listener:
+        state = perform(run, stop, listener, data)
+    if quiet:
+        out().print(run.id)
+    else:
+        status = run.status()
+        if state is RunState.DONE:
+            out().print(f"{run.id}: {status.message}, {status.step} steps, {status.seconds:.1f} s")
+            _print_findings(run)
+        else:
+            complain(f"{run.id} is {state}: {status.message}")
+    raise typer.Exit(_EXIT_CODES.get(state, 1))
+
+
+def _print_findings(run: Run) -> None:
+    result = run.result() or {}
+    explained = 1 - result["kkt_layer1"] ** 2
+    lines = [
+        f"  log loss {result['log_loss']:.2f}, train error {result['train_error']:.1%}, "
+        f"smallest margin {result['margin_min']:.4g}",
+        f"  {result['on_margin']} of {result['n']} samples are on the margin; "
+        f"{explained:.0%} of layer 1 is explained by samples (KKT residual {result['kkt_layer1']:.2f})",
+    ]
+    if "test_error" in result:
+        lines.append(f"  test error {result['test_error']:.1%}, test loss {result['test_loss']:.3g}")
+    if "log10_epochs" in result:
+        lines.append(f"  as far as 10^{result['log10_epochs']:.1f} epochs of gradient descent at the papers' rate")
+    if "gradient_norm" in result:
+        lines.append(f"  gradient norm {result['gradient_norm']:.3f} of the decay term (0 is stationary)")
+    for line in lines:
+        out().print(line)
+
+
+def presets(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
+    """List the ready-made runs: every model of Haim et al. Tables 1 and 2, and more."""
+    if as_json:
+        listed = [
+            {"name": p.name, "title": p.title, "where": p.where, "quick": p.quick, "paper": p.paper}
+            for p in PRESETS.values()
+        ]
+        typer.echo(json.dumps(listed))
+        return
+    table = Table("preset", "what", "where", box=None, pad_edge=False)
+    for preset in PRESETS.values():
+        table.add_row(preset.name, preset.title, preset.where)
+    out().print(table)

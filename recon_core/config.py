@@ -1,0 +1,357 @@
+"""What a training run is asked to do, checked once, here, before anything is written or computed.
+
+Every field has a default that makes sense on a laptop. Unknown keys and values out of range become
+one sentence (`InputError`) that names the value and the fix; see `parse_config`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from recon_core.errors import InputError
+
+
+class Source(StrEnum):
+    """Where samples come from."""
+
+    CIRCLE = "circle"
+    SPIRAL = "spiral"
+    CHESSBOARD = "chessboard"
+    MNIST = "mnist"
+    CIFAR10 = "cifar10"
+    FACES = "faces"
+    MNIST_FULL = "mnist-full"
+    FASHION_MNIST = "fashion-mnist"
+    CIFAR10_FULL = "cifar10-full"
+    CIFAR100 = "cifar100"
+    FOLDER = "folder"
+    NPZ = "npz"
+
+    @property
+    def planar(self) -> bool:
+        """Points in the plane rather than images."""
+        return self in (Source.CIRCLE, Source.SPIRAL, Source.CHESSBOARD)
+
+    @property
+    def needs_path(self) -> bool:
+        """The user's own images."""
+        return self in (Source.FOLDER, Source.NPZ)
+
+
+class Task(StrEnum):
+    BINARY = "binary"
+    MULTICLASS = "multiclass"
+    REGRESSION = "regression"
+
+
+class PlanarLabels(StrEnum):
+    ALTERNATING = "alternating"
+    RANDOM = "random"
+    ARCS = "arcs"
+
+
+class Selection(StrEnum):
+    FIRST = "first"
+    SEEDED = "seeded"
+
+
+class BiasMode(StrEnum):
+    """Which layers carry a bias. Only `first` and `none` keep the network homogeneous."""
+
+    FIRST = "first"
+    HIDDEN = "hidden"
+    NONE = "none"
+
+
+class LossName(StrEnum):
+    LOGISTIC = "logistic"
+    CROSS_ENTROPY = "cross-entropy"
+    L2 = "l2"
+    L25 = "l2.5"
+    HUBER = "huber"
+
+    @property
+    def classifies(self) -> bool:
+        return self in (LossName.LOGISTIC, LossName.CROSS_ENTROPY)
+
+
+LOSSES: Mapping[str, tuple[LossName, ...]] = {
+    Task.BINARY: (LossName.LOGISTIC,),
+    Task.MULTICLASS: (LossName.CROSS_ENTROPY,),
+    Task.REGRESSION: (LossName.L2, LossName.L25, LossName.HUBER),
+}
+
+
+class Recipe(StrEnum):
+    FLOW = "flow"
+    PAPER = "paper"
+    SGD = "sgd"
+    STATIONARY = "stationary"
+
+
+def _split(value: Any) -> Any:
+    """Lists may be written as on a command line: 1000,500,100 or a single value."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return (value,) if isinstance(value, int) else value
+
+
+T = TypeVar("T")
+Listed = Annotated[tuple[T, ...], BeforeValidator(_split)]
+
+
+class Frozen(BaseModel):
+    """Settings are values: checked when made, equal when alike, never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataConfig(Frozen):
+    """Which samples, how many, and how their classes become a task.
+
+    `n` counts all training samples, `per_class` those of one class (or one side of a binary
+    partition); give one of them. A balanced draw takes equally many from each class.
+    """
+
+    source: Source = Source.CIFAR10
+    path: str | None = Field(None, description="folder or .npz of the user's own images; only with those sources")
+    task: Task = Task.BINARY
+    n: int | None = Field(None, ge=2, description="training samples in all")
+    per_class: int | None = Field(None, ge=1, description="training samples per class")
+    partition: str | None = Field(
+        None,
+        description="odd-even, animals-vehicles, faces, or 'a,b|c,d': classes of the negative | the positive side",
+    )
+    classes: Listed[str] | None = Field(None, description="multiclass: names or numbers of the classes to use")
+    selection: Selection = Selection.FIRST
+    seed: int = Field(0, ge=0, description="of the seeded selection, and of planar noise and random labels")
+    labels: PlanarLabels = Field(PlanarLabels.ALTERNATING, description="planar sets only")
+    radius_noise: float = Field(0.0, ge=0.0, le=1.0, description="planar sets only: standard deviation of the radius")
+    test_n: int | None = Field(None, ge=2, description="test samples at most; all by default")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.n is not None and self.per_class is not None:
+            raise ValueError(f"give either n or per_class, not both (got n={self.n} and per_class={self.per_class})")
+        if self.source.needs_path and not self.path:
+            raise ValueError(f"source {self.source} needs path: the {self.source} to read, e.g. data.path=my_images")
+        if self.path and not self.source.needs_path:
+            raise ValueError(f"path {self.path!r} only goes with source folder or npz, got source {self.source}")
+        if self.source.planar and self.task is Task.MULTICLASS:
+            raise ValueError(f"source {self.source} has two classes; task multiclass needs three or more")
+        return self
+
+
+class ModelConfig(Frozen):
+    """Architecture and initialisation. A convolution, where given, comes before the dense layers."""
+
+    widths: Listed[int] = Field((1000, 1000), description="hidden layer widths, e.g. 1000,1000")
+    conv_kernel: int | None = Field(None, ge=1, description="kernel size k of CONV(k, C)-widths-1")
+    conv_channels: int | None = Field(None, ge=1, description="output channels C of CONV(k, C)-widths-1")
+    bias: BiasMode = BiasMode.FIRST
+    init_scale: float | Literal["kaiming"] = Field(
+        1e-4, description="standard deviation of the first layer at the start, or kaiming for torch's own"
+    )
+    seed: int = Field(0, ge=0)
+    dtype: Literal["float32", "float64"] = "float32"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.widths:
+            raise ValueError("widths must name at least one hidden layer, got none; e.g. model.widths=1000,1000")
+        for width in self.widths:
+            if width < 1:
+                raise ValueError(f"widths must all be at least 1, got {width}")
+        if (self.conv_kernel is None) != (self.conv_channels is None):
+            raise ValueError(
+                "conv_kernel and conv_channels go together, "
+                f"got conv_kernel={self.conv_kernel} and conv_channels={self.conv_channels}"
+            )
+        if self.init_scale != "kaiming" and self.init_scale <= 0:
+            raise ValueError(f"init_scale must be > 0 or 'kaiming', got {self.init_scale}")
+        return self
+
+
+class TrainingConfig(Frozen):
+    """How the loss is driven down, and when to stop. Whatever stop is met first ends the run.
+
+    Left out, `recipe` is flow for a classifier without decay, stationary with decay, paper otherwise.
+    """
+
+    recipe: Recipe = Recipe.FLOW
+    loss: LossName = LossName.LOGISTIC
+    weight_decay: float = Field(0.0, ge=0.0, description="lambda of mean loss + lambda/2 |theta|^2")
+    huber_delta: float = Field(1.0, gt=0.0)
+    learning_rate: float | None = Field(None, gt=0.0, description="paper and sgd; 0.01, or 0.5 multiclass, if unset")
+    batch_size: int = Field(50, ge=1, description="sgd only")
+    epochs: int | None = Field(None, ge=1, description="steps at most; for sgd, passes over the data")
+    target_loss: float | None = Field(None, gt=0.0, description="stop at this mean loss, e.g. 1e-6")
+    target_log_loss: float | None = Field(None, lt=0.0, description="the same as a natural logarithm, e.g. -1000")
+    target_residual: float | None = Field(
+        None, gt=0.0, lt=1.0, description="stop at this relative gradient norm (decay) or layer-1 KKT residual (none)"
+    )
+    max_seconds: float | None = Field(None, gt=0.0)
+    max_change: float = Field(
+        0.1, gt=0.0, le=1.0, description="flow and stationary: relative change of a layer in one step"
+    )
+    measure_every: int | None = Field(None, ge=1, description="steps between measurements")
+    record_every: int | None = Field(None, ge=1, description="planar sets: steps between recorded output fields")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_recipe(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("recipe") is not None:
+            return values
+        classifies = values.get("loss", LossName.LOGISTIC) in (LossName.LOGISTIC, LossName.CROSS_ENTROPY)
+        decays = isinstance(decay := values.get("weight_decay", 0), int | float) and decay > 0
+        recipe = Recipe.STATIONARY if decays else Recipe.FLOW if classifies else Recipe.PAPER
+        return {**values, "recipe": recipe}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.recipe is Recipe.FLOW and not self.loss.classifies:
+            raise ValueError(
+                f"recipe flow follows the margin of a classifier, got loss {self.loss}; use stationary, paper or sgd"
+            )
+        if self.recipe is Recipe.FLOW and self.weight_decay > 0:
+            raise ValueError(
+                f"recipe flow has no weight decay, got weight_decay={self.weight_decay}; use recipe stationary"
+            )
+        if self.recipe is Recipe.STATIONARY and self.weight_decay == 0:
+            raise ValueError("recipe stationary needs weight_decay > 0, got 0; use recipe flow without decay")
+        if self.target_loss is not None and self.target_log_loss is not None:
+            raise ValueError(
+                f"give target_loss or target_log_loss, not both (got {self.target_loss} and {self.target_log_loss})"
+            )
+        stops = (self.epochs, self.log_target, self.target_residual, self.max_seconds)
+        if self.recipe is not Recipe.STATIONARY and all(stop is None for stop in stops):
+            raise ValueError(
+                f"recipe {self.recipe} needs a stop: set epochs, target_loss, target_log_loss, target_residual "
+                "or max_seconds"
+            )
+        return self
+
+    @property
+    def log_target(self) -> float | None:
+        """The target loss as a natural logarithm, however it was given."""
+        return self.target_log_loss if self.target_loss is None else math.log(self.target_loss)
+
+
+class TrainConfig(Frozen):
+    """One training run, whole."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_loss(cls, values: Any) -> Any:
+        """A loss left out follows from the task."""
+        if not isinstance(values, Mapping):
+            return values
+        data, training = values.get("data", {}), values.get("training", {})
+        if not isinstance(data, Mapping) or not isinstance(training, Mapping) or "loss" in training:
+            return values
+        fits = LOSSES.get(data.get("task", Task.BINARY))
+        return {**values, "training": {**training, "loss": fits[0]}} if fits else values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        loss, task = self.training.loss, self.data.task
+        if loss not in LOSSES[task]:
+            raise ValueError(f"task {task} goes with loss {' or '.join(LOSSES[task])}, got {loss}")
+        if self.model.conv_kernel is not None and self.data.source.planar:
+            raise ValueError(f"a convolution needs images, got source {self.data.source}")
+        return self
+
+
+C = TypeVar("C", bound=BaseModel)
+
+
+def parse_config(kind: type[C], values: Mapping[str, Any]) -> C:
+    """Check `values` against `kind`; the first fault becomes one sentence naming key, value and fix."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise InputError(_sentence(kind, error)) from None
+
+
+def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    if fault["type"] == "extra_forbidden":
+        level = _level(kind, fault["loc"][:-1])
+        return f"unknown key {'.'.join(map(str, fault['loc']))!r}; known here: {', '.join(level.model_fields)}"
+    # Positions in a list and members of a union follow the field's name; only the name helps.
+    fields = [part for depth, part in enumerate(fault["loc"]) if _is_field(kind, fault["loc"][: depth + 1])]
+    key = ".".join(map(str, fields))
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    if fault["type"] == "missing":
+        return f"{key} is missing"
+    return f"{key} must be {message.removeprefix('Input should be ')}, got {fault['input']!r}"
+
+
+def _level(kind: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
+    """The settings group that `path` leads to."""
+    for part in path:
+        annotation = kind.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            raise KeyError(part)
+        kind = annotation
+    return kind
+
+
+def _is_field(kind: type[BaseModel], path: tuple[int | str, ...]) -> bool:
+    try:
+        return str(path[-1]) in _level(kind, path[:-1]).model_fields
+    except KeyError:
+        return False
+
+
+def assign(kind: type[BaseModel], values: dict[str, Any], assignment: str) -> None:
+    """Put `key=value` into nested `values`. The group may be left out where the key is unique: n=100 is data.n=100."""
+    key, equals, text = assignment.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"settings are written key=value, got {assignment!r}; e.g. --set data.n=100")
+    path = key.split(".")
+    if len(path) == 1 and key not in kind.model_fields:
+        homes = [name for name in _groups(kind) if key in _level(kind, (name,)).model_fields]
+        if len(homes) > 1:
+            raise InputError(f"{key!r} could be {' or '.join(f'{home}.{key}' for home in homes)}; write one of them")
+        path = [*homes, key]
+    node = values
+    for part in path[:-1]:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise InputError(f"unknown key {key!r}; {part!r} is a single value")
+    node[path[-1]] = None if text.strip().lower() in ("none", "null") else text.strip()
+
+
+def _groups(kind: type[BaseModel]) -> list[str]:
+    return [name for name, field in kind.model_fields.items() if _is_group(field.annotation)]
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def assignments(config: BaseModel, prefix: str = "") -> list[str]:
+    """The `key=value` list that makes this config from nothing: every value that is not its default."""
+    found = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, BaseModel):
+            found += assignments(value, f"{prefix}{name}.")
+        elif value != field.get_default() or name in ("recipe", "loss"):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            found.append(f"{prefix}{name}={text}")
+    return found

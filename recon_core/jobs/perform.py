@@ -1,0 +1,36 @@
+"""From a run in the store to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from recon_core.errors import InputError
+from recon_core.jobs.signals import StopFlag
+from recon_core.jobs.training import perform_training
+from recon_core.store import Run, RunState, RunWriter
+
+if TYPE_CHECKING:
+    from recon_core.data import TaskData
+
+
+Listener = Callable[[float | None, str], None]
+"""Who watches from outside, e.g. a progress bar: the fraction done, None where nobody can know, and a message."""
+
+Job = Callable[[Run, RunWriter, StopFlag, Listener, "TaskData | None"], None]
+
+# Kind of run -> what it does. A new kind is one entry.
+JOBS: dict[str, Job] = {"train": perform_training}
+
+
+def perform(
+    run: Run, stop: StopFlag, listener: Listener = lambda fraction, message: None, data: TaskData | None = None
+) -> RunState:
+    """Do the run's work, or go on with it; `data` saves loading what the caller already has."""
+    if run.kind not in JOBS:
+        raise InputError(
+            f"run {run.id} is of kind {run.kind!r}, which this version cannot do; it can: {', '.join(JOBS)}"
+        )
+    with run.writer() as writer:
+        JOBS[run.kind](run, writer, stop, listener, data)
+    return run.status().state

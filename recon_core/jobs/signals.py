@@ -1,0 +1,33 @@
+"""Ctrl-C and SIGTERM as a request: the run writes a checkpoint first."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+
+
+class StopFlag:
+    """Raised once, read by the loop at every step."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+
+@contextlib.contextmanager
+def stopping_on_signals() -> Iterator[StopFlag]:
+    """The first signal raises the flag, a second one interrupts at once."""
+    flag = StopFlag()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if flag.raised:
+            raise KeyboardInterrupt
+        flag.raised = True
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

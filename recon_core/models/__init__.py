@@ -1,0 +1,26 @@
+"""Networks of both papers, and the closed-form passes that make dense ones fast."""
+
+from recon_core.models.dense import (
+    DenseLayer,
+    ForwardPass,
+    backward_deltas,
+    forward_pass,
+    gradient_gram,
+    parameter_gradients,
+    rectify,
+)
+from recon_core.models.network import Architecture, Network, architecture_of, build_network
+
+__all__ = [
+    "Architecture",
+    "DenseLayer",
+    "ForwardPass",
+    "Network",
+    "architecture_of",
+    "backward_deltas",
+    "build_network",
+    "forward_pass",
+    "gradient_gram",
+    "parameter_gradients",
+    "rectify",
+]

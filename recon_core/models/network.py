@@ -1,0 +1,146 @@
+"""The networks of both papers: d-1000-1000-1 and its kin, and CONV(k, C)-1000-1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recon_core.config import BiasMode, ModelConfig
+from recon_core.errors import InputError
+from recon_core.models.dense import DenseLayer
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """All it takes to rebuild a network around its weights."""
+
+    input_shape: tuple[int, ...]
+    widths: tuple[int, ...]
+    outputs: int
+    bias: BiasMode = BiasMode.FIRST
+    conv_kernel: int | None = None
+    conv_channels: int | None = None
+
+    @property
+    def dense(self) -> bool:
+        """No convolution, so the closed forms apply."""
+        return self.conv_kernel is None
+
+    @property
+    def homogeneous(self) -> bool:
+        """Scaling all parameters scales the output: what Theorem 3.1 of Haim et al. asks for."""
+        return self.bias is not BiasMode.HIDDEN
+
+    @property
+    def depth(self) -> int:
+        """Layers with weights, the degree of homogeneity of the weight matrices."""
+        return len(self.widths) + 1 + (0 if self.dense else 1)
+
+    def __str__(self) -> str:
+        start = "x".join(map(str, self.input_shape))
+        conv = "" if self.dense else f"-CONV({self.conv_kernel},{self.conv_channels})"
+        return f"{start}{conv}-{'-'.join(map(str, self.widths))}-{self.outputs}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "input_shape": list(self.input_shape),
+            "widths": list(self.widths),
+            "outputs": self.outputs,
+            "bias": str(self.bias),
+            "conv_kernel": self.conv_kernel,
+            "conv_channels": self.conv_channels,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Architecture:
+        return cls(
+            input_shape=tuple(values["input_shape"]),
+            widths=tuple(values["widths"]),
+            outputs=values["outputs"],
+            bias=BiasMode(values["bias"]),
+            conv_kernel=values["conv_kernel"],
+            conv_channels=values["conv_channels"],
+        )
+
+
+def architecture_of(config: ModelConfig, input_shape: tuple[int, ...], outputs: int) -> Architecture:
+    """The network `config` asks for on inputs of this shape."""
+    if config.conv_kernel is not None:
+        side = min(input_shape[-2:])
+        if config.conv_kernel > side:
+            raise InputError(f"model.conv_kernel must be at most the image side {side}, got {config.conv_kernel}")
+    return Architecture(input_shape, config.widths, outputs, config.bias, config.conv_kernel, config.conv_channels)
+
+
+class Network(nn.Module):
+    """ReLU network on centred inputs; `layers.0` may be a convolution without padding.
+
+    Without padding, because a kernel as large as the image then makes the network dense, which is
+    how Buzaglo et al. (App. F) read their kernel-size ablation.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        self.architecture = architecture
+        bias = architecture.bias
+        layers: list[nn.Module] = []
+        width = math.prod(architecture.input_shape)
+        if architecture.conv_kernel is not None and architecture.conv_channels is not None:
+            channels, height, breadth = architecture.input_shape
+            kernel = architecture.conv_kernel
+            layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=bias is not BiasMode.NONE))
+            width = architecture.conv_channels * (height - kernel + 1) * (breadth - kernel + 1)
+        for out in architecture.widths:
+            has_bias = bias is BiasMode.HIDDEN or (bias is BiasMode.FIRST and not layers)
+            layers.append(nn.Linear(width, out, bias=has_bias))
+            width = out
+        layers.append(nn.Linear(width, architecture.outputs, bias=False))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] = torch.relu) -> Tensor:
+        """phi (n, outputs) of x (n, *input_shape) or (n, d)."""
+        a = x.reshape(len(x), *self.architecture.input_shape) if not self.architecture.dense else x.flatten(1)
+        for index, layer in enumerate(self.layers):
+            if index:
+                a = activation(a)
+            if isinstance(layer, nn.Linear):
+                a = a.flatten(1)
+            a = layer(a)
+        return a
+
+    def dense_layers(self) -> list[DenseLayer]:
+        """The dense layers as plain tensors sharing the parameters' memory."""
+        return [
+            DenseLayer(layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
+            for layer in self.layers
+            if isinstance(layer, nn.Linear)
+        ]
+
+
+def build_network(
+    architecture: Architecture, *, init_scale: float | str, seed: int, dtype: torch.dtype = torch.float32
+) -> Network:
+    """A network at its initialisation.
+
+    Every layer starts as torch starts it, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), save the first, whose
+    weights and bias are N(0, init_scale^2) unless `init_scale` is "kaiming" (Haim et al. 2022, 5.1).
+    Drawn in float32 on the CPU whatever the run's type and device, so that a seed means one network.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    network = Network(architecture)
+    with torch.no_grad():
+        for index, layer in enumerate(network.layers):
+            weight = layer.weight
+            assert isinstance(weight, Tensor)
+            bound = 1.0 / math.sqrt(weight[0].numel())
+            for parameter in layer.parameters():
+                if index == 0 and not isinstance(init_scale, str):
+                    parameter.normal_(0.0, init_scale, generator=generator)
+                else:
+                    parameter.uniform_(-bound, bound, generator=generator)
+    return network.to(dtype)

@@ -1,0 +1,74 @@
+"""Locks that say who is alive. The kernel frees them when their process dies, however it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from recon_core.store.files import explaining
+
+_PATIENCE = 0.3
+"""Seconds to try before a lock counts as taken: readers that look hold it for microseconds."""
+
+
+def acquire(path: Path) -> int | None:
+    """Take `path`'s lock for this process and write our process number into it; None when another has it.
+
+    Returns the open file, whose closing frees the lock.
+    """
+    with explaining(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + _PATIENCE
+    while not _flock(handle, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            os.close(handle)
+            return None
+        time.sleep(0.01)
+    with contextlib.suppress(OSError):  # only for messages; a full disk must not keep a run from being deleted
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living process holds the lock. Needs no right to write."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _flock(handle, fcntl.LOCK_SH)
+    finally:
+        os.close(handle)
+
+
+def holder(path: Path) -> str:
+    """The process number in a lock file, for messages."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+def _flock(handle: int, mode: int) -> bool:
+    try:
+        fcntl.flock(handle, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def gate(path: Path, *, exclusive: bool) -> Iterator[None]:
+    """Wait for `path`'s lock, shared with others or alone. For moments, not for work."""
+    with explaining(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(handle)

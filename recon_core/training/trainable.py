@@ -1,0 +1,230 @@
+"""A network in the form training works on: no autograd, and the first layer in the span of the data.
+
+The gradient of a dense first layer is a combination of the n inputs, so only its part inside their
+span ever moves; with X^T = Q R the columns shrink from d to at most n and nothing is lost. The part
+outside only shrinks under weight decay, by a known factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from recon_core.models import DenseLayer, Network, backward_deltas, forward_pass, gradient_gram, rectify
+
+
+class Pass(NamedTuple):
+    """One forward pass: outputs phi (n, C), the dense layers' inputs and gates, the convolution's patches and gate."""
+
+    outputs: Tensor
+    inputs: list[Tensor]
+    gates: list[Tensor]
+    patches: Tensor | None
+    patch_gate: Tensor | None
+
+
+class SampleGradients(NamedTuple):
+    """Per-row gradients of the parameters, held as factors.
+
+    `deltas`: dense layers' dq/dz (n * G, width); `kernels`: the convolution's gradients written out
+    (n * G, C_out * (K + 1)) or None; `grams`: per layer (n * G, n * G).
+    """
+
+    deltas: list[Tensor]
+    kernels: Tensor | None
+    grams: list[Tensor]
+
+
+class Trainable:
+    """Parameters being trained, the data they are trained on, and the passes between the two."""
+
+    def __init__(self, network: Network, x: Tensor) -> None:
+        self.architecture = network.architecture
+        layers = [DenseLayer(w.clone(), None if b is None else b.clone()) for w, b in network.dense_layers()]
+        self.kernel: DenseLayer | None = None
+        self.basis: Tensor | None = None
+        if self.architecture.dense:
+            flat = x.flatten(1)
+            # In double precision and on the CPU: once per run, and MPS has no float64.
+            basis = torch.linalg.qr(flat.T.cpu().double()).Q if flat.shape[0] < flat.shape[1] else None
+            if basis is not None:
+                self.basis = basis.to(flat)
+                first = layers[0]
+                inside = first.weight @ self.basis
+                self.outside = first.weight - inside @ self.basis.T
+                layers[0] = DenseLayer(inside, first.bias)
+            self.data = flat if self.basis is None else flat @ self.basis
+        else:
+            conv = network.layers[0]
+            assert isinstance(conv, nn.Conv2d)
+            weight = conv.weight.detach().flatten(1).clone()
+            self.kernel = DenseLayer(weight, None if conv.bias is None else conv.bias.detach().clone())
+            self.data = self._patches(x)
+        self.dense = layers
+        # One beta per hidden layer while an optimiser works on the smoothed network; None is the ReLU itself.
+        self.sharpness: list[Tensor] | None = None
+        self.shrink = torch.ones((), dtype=x.dtype, device=x.device)
+
+    def _patches(self, x: Tensor) -> Tensor:
+        """Input patches (n, K, positions) the convolution multiplies; K = channels * k * k."""
+        assert self.architecture.conv_kernel is not None
+        return F.unfold(x.reshape(len(x), *self.architecture.input_shape), self.architecture.conv_kernel)
+
+    @property
+    def layers(self) -> list[DenseLayer]:
+        """All layers, first to last."""
+        return self.dense if self.kernel is None else [self.kernel, *self.dense]
+
+    def prepare(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Inputs other than the training ones: their form here, and the part outside the span."""
+        if self.kernel is not None:
+            return self._patches(x), None
+        flat = x.flatten(1)
+        if self.basis is None:
+            return flat, None
+        return flat @ self.basis, flat @ self.outside.T
+
+    def forward(self, data: Tensor | None = None) -> Pass:
+        """Run the network on the training data, or on rows of it."""
+        data = self.data if data is None else data
+        if self.kernel is None:
+            result = forward_pass(self.dense, data, self.sharpness)
+            return Pass(result.outputs, result.inputs, result.gates, None, None)
+        z = self.kernel.weight @ data
+        if self.kernel.bias is not None:
+            z = z + self.kernel.bias[:, None]
+        sharpness = self.sharpness
+        activation, gate = rectify(z.flatten(1), None if sharpness is None else sharpness[0])
+        result = forward_pass(self.dense, activation, None if sharpness is None else sharpness[1:])
+        return Pass(result.outputs, result.inputs, result.gates, data, gate)
+
+    def outputs(self, prepared: tuple[Tensor, Tensor | None]) -> Tensor:
+        """phi of inputs made ready by `prepare`."""
+        data, outside = prepared
+        if outside is None:
+            return self.forward(data).outputs
+        weight, bias = self.dense[0]
+        z = data @ weight.T + self.shrink * outside
+        return forward_pass(self.dense[1:], (z if bias is None else z + bias).relu_()).outputs
+
+    def gradients(self, run: Pass, directions: Tensor) -> SampleGradients:
+        """Gradients of the rows q with dq/dphi = directions (n, G, C)."""
+        n, groups, outputs = directions.shape
+        inputs, gates = _per_row(run.inputs, groups), _per_row(run.gates, groups)
+        deltas = backward_deltas(self.dense, gates, directions.reshape(n * groups, outputs))
+        grams = gradient_gram(self.dense, inputs, deltas)
+        if self.kernel is None:
+            return SampleGradients(deltas, None, grams)
+        assert run.patches is not None
+        assert run.patch_gate is not None
+        gated = (deltas[0] @ self.dense[0].weight).mul_(_per_row([run.patch_gate], groups)[0])
+        delta = gated.reshape(n * groups, self.kernel.weight.shape[0], -1)
+        kernels = (delta @ _per_row([run.patches], groups)[0].transpose(1, 2)).flatten(1)
+        if self.kernel.bias is not None:
+            kernels = torch.cat([kernels, delta.sum(2)], 1)
+        return SampleGradients(deltas, kernels, [kernels @ kernels.T, *grams])
+
+    def inner_products(self, run: Pass, gradients: SampleGradients) -> list[Tensor]:
+        """Per layer, <parameters, gradient of each row> (n * G,)."""
+        groups = len(gradients.deltas[0]) // len(run.outputs)
+        products = []
+        for layer, a, delta in zip(self.dense, _per_row(run.inputs, groups), gradients.deltas, strict=True):
+            product = ((delta @ layer.weight) * a).sum(1)
+            products.append(product if layer.bias is None else product + delta @ layer.bias)
+        if self.kernel is None or gradients.kernels is None:
+            return products
+        flat = self.kernel.weight.flatten()
+        flat = flat if self.kernel.bias is None else torch.cat([flat, self.kernel.bias])
+        return [gradients.kernels @ flat, *products]
+
+    def add_(self, run: Pass, gradients: SampleGradients, coefficients: Tensor) -> None:
+        """theta += sum over rows of coefficient times gradient; coefficients (n, G)."""
+        n, groups = coefficients.shape
+        for layer, a, delta in zip(self.dense, run.inputs, gradients.deltas, strict=True):
+            combined = (delta * coefficients.reshape(-1, 1)).reshape(n, groups, -1).sum(1)
+            torch.addmm(layer.weight, combined.T, a, out=layer.weight)
+            if layer.bias is not None:
+                layer.bias.add_(combined.sum(0))
+        if self.kernel is not None and gradients.kernels is not None:
+            step = coefficients.reshape(-1) @ gradients.kernels
+            weights = self.kernel.weight.numel()
+            self.kernel.weight.add_(step[:weights].view_as(self.kernel.weight))
+            if self.kernel.bias is not None:
+                self.kernel.bias.add_(step[weights:])
+
+    def descend_(self, run: Pass, output_grad: Tensor, rate: float, keep: float = 1.0) -> None:
+        """theta = keep * theta - rate * gradient, for dLoss/dphi = output_grad (n, C): plain gradient descent."""
+        deltas = backward_deltas(self.dense, run.gates, output_grad * -rate)
+        if self.kernel is not None and run.patches is not None and run.patch_gate is not None:
+            gated = (deltas[0] @ self.dense[0].weight).mul_(run.patch_gate)
+            delta = gated.reshape(len(gated), self.kernel.weight.shape[0], -1)
+            self.kernel.weight.mul_(keep).add_((delta @ run.patches.transpose(1, 2)).sum(0))
+            if self.kernel.bias is not None:
+                self.kernel.bias.mul_(keep).add_(delta.sum((0, 2)))
+        for layer, a, delta in zip(self.dense, run.inputs, deltas, strict=True):
+            torch.addmm(layer.weight, delta.T, a, beta=keep, out=layer.weight)
+            if layer.bias is not None:
+                layer.bias.mul_(keep).add_(delta.sum(0))
+        self.shrink.mul_(keep)
+
+    def scale_(self, factor: Tensor | float) -> None:
+        """theta *= factor, the part outside the span included."""
+        for layer in self.layers:
+            layer.weight.mul_(factor)
+            if layer.bias is not None:
+                layer.bias.mul_(factor)
+        self.shrink.mul_(factor)
+
+    def squared_norms(self) -> list[Tensor]:
+        """Per layer, inside the span: the part that training can move."""
+        return [
+            layer.weight.square().sum() + (0.0 if layer.bias is None else layer.bias.square().sum())
+            for layer in self.layers
+        ]
+
+    def outside_squared_norm(self) -> Tensor:
+        """Squared norm of the first layer outside the span of the data."""
+        if self.basis is None:
+            return torch.zeros_like(self.shrink)
+        return self.shrink.square() * self.outside.square().sum()
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps; the rest follows from config and data."""
+        tensors = {"shrink": self.shrink}
+        for index, layer in enumerate(self.layers):
+            tensors[f"layer{index}.weight"] = layer.weight
+            if layer.bias is not None:
+                tensors[f"layer{index}.bias"] = layer.bias
+        return tensors
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(tensors[name])
+
+    def full_layers(self) -> list[DenseLayer]:
+        """All layers in the space of the inputs, the convolution as a matrix (C_out, K)."""
+        layers = list(self.layers)
+        if self.basis is not None:
+            first = layers[0]
+            layers[0] = DenseLayer(self.shrink * self.outside + first.weight @ self.basis.T, first.bias)
+        return layers
+
+    def to_network(self) -> Network:
+        """The network these parameters make."""
+        network = Network(self.architecture).to(self.shrink)
+        with torch.no_grad():
+            for module, (weight, bias) in zip(network.layers, self.full_layers(), strict=True):
+                for name, value in (("weight", weight), ("bias", bias)):
+                    if value is not None:
+                        parameter = module.get_parameter(name)
+                        parameter.copy_(value.reshape(parameter.shape))
+        return network
+
+
+def _per_row(tensors: list[Tensor], groups: int) -> list[Tensor]:
+    """Repeat what samples share for each of their rows."""
+    return tensors if groups == 1 else [tensor.repeat_interleave(groups, 0) for tensor in tensors]

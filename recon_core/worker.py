@@ -1,0 +1,29 @@
+"""`python -m recon_core.worker RUN_DIR`: do one run in a process of its own, and outlive whoever asked for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from recon_core.errors import AfterimageError
+from recon_core.jobs import perform, stopping_on_signals
+from recon_core.store import RunState, RunStore
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 done, 1 not finished, 2 a request that cannot be met."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m recon_core.worker RUN_DIR\n")
+        return 2
+    folder = Path(arguments[0]).absolute()
+    try:
+        run = RunStore(folder.parent).open(folder.name)
+        with stopping_on_signals() as stop:
+            return 0 if perform(run, stop) is RunState.DONE else 1
+    except AfterimageError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""The home page as a person sees it, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from recon_core.store import RunState, RunStore
+
+READABLE = 4.5  # WCAG AA for normal text
+MARKUP = "<b>x</b> **bold** :red[y] $z^2$"
+PATIENCE = 20_000  # milliseconds; CI machines are slow
+
+
+def fill(store: RunStore) -> None:
+    """A run in every state that a page can meet while nobody works."""
+    store.create("train", {}, name="waiting")
+    for state in (RunState.DONE, RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED):
+        with store.create("train", {"data": {"note": MARKUP}}, name=f"{state} {MARKUP}").writer() as writer:
+            writer.start(10)
+            writer.log("a line")
+            writer.progress(7)
+            writer.finish(state, {"train_loss": 0.5}, f"it is {state}")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
+def test_first_visit_is_readable(dashboard, visit, contrasts, scheme: str, width: int) -> None:
+    page = visit(dashboard.url, scheme, width)
+    expect(page).to_have_title("Afterimage", timeout=PATIENCE)
+    expect(page.get_by_role("heading", name="Afterimage")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("There are no runs yet")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("python -m recon_core train --preset cifar10-50")).to_be_visible(timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+    background = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
+    shade = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
+    assert shade > 200 if scheme == "light" else shade < 50
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_runs_can_be_opened_shared_and_taken_along(dashboard, visit, contrasts, tmp_path, scheme: str) -> None:
+    store = RunStore(dashboard.store)
+    fill(store)
+    page = visit(dashboard.url, scheme)
+    for state in ("queued", "done", "cancelled", "failed", "interrupted"):
+        expect(page.locator(".stMarkdownBadge", has_text=state)).to_be_visible(timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+
+    page.get_by_role("button", name=f"done {MARKUP}").click()
+    expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible(timeout=PATIENCE)
+    page.reload()
+    expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("cell", name=MARKUP)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("a line")).to_be_visible(timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download as zip").click()
+    taken = tmp_path / downloading.value.suggested_filename
+    downloading.value.save_as(taken)
+    assert taken.name == f"{_run_in_address(page)}.zip"
+    assert zipfile.ZipFile(taken).testzip() is None
+
+    page.get_by_role("button", name="All runs").click()
+    expect(page.get_by_role("heading", name="Afterimage")).to_be_visible(timeout=PATIENCE)
+    assert "run=" not in page.url
+    page.go_back()
+    expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible(timeout=PATIENCE)
+
+
+def test_a_run_started_elsewhere_appears_moves_and_ends_by_itself(dashboard, visit) -> None:
+    page = visit(dashboard.url)
+    expect(page.get_by_text("There are no runs yet")).to_be_visible(timeout=PATIENCE)
+    run = RunStore(dashboard.store).create("train", {}, name="from a shell")
+    with run.writer() as writer:
+        writer.start(100)
+        writer.progress(10, force=True)
+        expect(page.get_by_role("button", name="from a shell")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("step 10 of 100")).to_be_visible(timeout=PATIENCE)
+        writer.progress(60, force=True)
+        expect(page.get_by_text("step 60 of 100")).to_be_visible(timeout=PATIENCE)
+        writer.finish(RunState.DONE, {}, "all fifty learnt")
+    expect(page.get_by_text("all fifty learnt")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+def test_a_run_deleted_while_it_is_shown_becomes_a_sentence(dashboard, visit) -> None:
+    store = RunStore(dashboard.store)
+    run = store.create("train", {}, name="short-lived")
+    page = visit(f"{dashboard.url}/?run={run.id}")
+    expect(page.get_by_text("waiting for its turn")).to_be_visible(timeout=PATIENCE)
+    store.delete(run.id)
+    expect(page.get_by_role("alert")).to_contain_text(f"There is no run {run.id}", timeout=PATIENCE)
+
+
+def _assert_readable(page: Page, contrasts: Callable[[Page], list]) -> None:
+    """Every text stands out, and nothing sticks out to the right."""
+    found = contrasts(page)
+    assert len(found) > 4
+    assert [text for text in found if text.contrast < READABLE] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def _run_in_address(page: Page) -> str:
+    match = re.search(r"[?&]run=([a-z0-9_-]+)", page.url)
+    assert match
+    return match[1]

@@ -1,0 +1,15 @@
+"""What every test gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of its own for each test, not made yet: no test ever touches the user's runs."""
+    root = tmp_path / "runs"
+    monkeypatch.setenv("AFTERIMAGE_STORE", str(root))
+    return root
