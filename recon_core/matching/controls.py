@@ -1,0 +1,129 @@
+"""The floors under a count: what would match although nothing leaked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+from torch import Tensor
+
+from recon_core.errors import InputError
+from recon_core.matching.protocol import Matching, check_threshold
+from recon_core.matching.roc import Roc, roc
+from recon_core.matching.scaling import stretch
+from recon_core.matching.ssim import SsimKind, ssim
+
+
+@dataclass(frozen=True)
+class LeakCount:
+    """A count and its floors, all at one threshold. None means that control was not run."""
+
+    good: int
+    unique: int
+    """Distinct candidates behind the good ones."""
+    of: int
+    """Training images."""
+    floor_mean_image: int
+    """Training images that the mean image alone would match."""
+    floor_untrained: int | None
+    """Training images that the candidates of an untrained network match."""
+    non_members: int | None
+    """Images outside the training set that the candidates match."""
+    non_members_of: int | None
+    threshold: float
+    merge_factor: float
+    ssim_kind: SsimKind
+    capped: int
+    """Training images whose merge reached its limit; see `MatchSettings.max_merged`."""
+    candidates: int
+    """Larger pools match more by chance, so an untrained floor is only as good as its pool is large."""
+    untrained_candidates: int | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Scores of a matching and of its controls; a new threshold is a comparison, nothing more."""
+
+    matching: Matching
+    mean_image: Tensor
+    """(N,), SSIM of each training image with the mean image; see `score_mean_image`."""
+    untrained: Matching | None = None
+    """The same training images matched with candidates of an untrained network."""
+    non_members: Matching | None = None
+    """Images outside the training set, centred with the training mean, matched with the same candidates."""
+
+    def __post_init__(self) -> None:
+        for name, control in (("untrained", self.untrained), ("non-member", self.non_members)):
+            if control is not None and control.settings != self.matching.settings:
+                raise InputError(
+                    f"the {name} control was matched with {control.settings}, the count with {self.matching.settings}; "
+                    "match both with the same settings"
+                )
+        if len(self.mean_image) != len(self.matching.ssim):
+            raise InputError(
+                f"the mean image was scored on {len(self.mean_image)} images, the count is of {len(self.matching.ssim)}"
+            )
+        if self.untrained is not None and len(self.untrained.ssim) != len(self.matching.ssim):
+            raise InputError(
+                f"the untrained control matched {len(self.untrained.ssim)} training images, "
+                f"the count is of {len(self.matching.ssim)}; use the same training images"
+            )
+
+    def at(self, threshold: float) -> LeakCount:
+        check_threshold(threshold)
+        return LeakCount(
+            good=self.matching.good(threshold),
+            unique=self.matching.unique_good(threshold),
+            of=len(self.matching.ssim),
+            floor_mean_image=int((self.mean_image > threshold).sum()),
+            floor_untrained=None if self.untrained is None else self.untrained.good(threshold),
+            non_members=None if self.non_members is None else self.non_members.good(threshold),
+            non_members_of=None if self.non_members is None else len(self.non_members.ssim),
+            threshold=threshold,
+            merge_factor=self.matching.settings.merge_factor,
+            ssim_kind=self.matching.settings.ssim,
+            capped=int(self.matching.capped.sum()),
+            candidates=self.matching.candidates,
+            untrained_candidates=None if self.untrained is None else self.untrained.candidates,
+        )
+
+    def membership(self) -> Roc:
+        """SSIM as a test for membership: training images against images outside the training set."""
+        if self.non_members is None:
+            raise InputError("a ROC curve needs non-members; match images outside the training set as well")
+        return roc(self.matching.ssim, self.non_members.ssim)
+
+
+def score_mean_image(images: Tensor, mean: Tensor, kind: SsimKind = SsimKind.WANG) -> Tensor:
+    """SSIM of every image (N, C, H, W) in [0, 1] with the stretched mean image (C, H, W): -> (N,).
+
+    It is the reconstruction that a candidate of all zeros would give, so no attack is needed to score it.
+    """
+    flat_out = stretch(mean.to(images).reshape(1, *images.shape[1:]))
+    return ssim(images, flat_out.expand_as(images), kind)
+
+
+@dataclass(frozen=True)
+class SeedInterval:
+    """Mean over seeds and the interval that holds the true mean with the given confidence."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+    confidence: float
+
+
+def over_seeds(values: Sequence[float], confidence: float = 0.95) -> SeedInterval:
+    """Student's t interval of a number measured once per seed."""
+    if len(values) < 2:
+        raise InputError(f"an interval needs at least 2 seeds, got {len(values)}; run again with another seed")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must lie between 0 and 1, got {confidence}; 0.95 is customary")
+    mean = statistics.fmean(values)
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    reach = float(stats.t.ppf((1 + confidence) / 2, df=len(values) - 1)) * error
+    return SeedInterval(mean, mean - reach, mean + reach, len(values), confidence)
