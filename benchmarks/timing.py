@@ -7,20 +7,22 @@ import time
 from collections.abc import Callable
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def interleaved(
+    works: dict[str, Callable[[], object]], turns: int, calls: int = 1, warmup: int = 1
+) -> dict[str, float]:
+    """Median wall time of one call of each work.
 
-
-def interleaved(works: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> dict[str, float]:
-    """Median wall time of each work; the works take turns, so that a slow spell hits all alike."""
+    The works take turns, so that a slow spell hits all alike; a turn is several `calls` in a row where the
+    work is a step of a loop, which finds its own data in the caches.
+    """
     for work in works.values():
-        for _ in range(warmup):
+        for _ in range(warmup * calls):
             work()
     times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
+    for _ in range(turns):
         for name, work in works.items():
-            times[name].append(seconds(work))
+            start = time.perf_counter()
+            for _ in range(calls):
+                work()
+            times[name].append((time.perf_counter() - start) / calls)
     return {name: statistics.median(values) for name, values in times.items()}

@@ -17,7 +17,7 @@ from torch import Tensor
 from recon_core.matching.neighbours import Neighbours
 
 SHORTEST_STEP = 64
-MOST_STEPS = 16
+MOST_STEPS = 32
 SUMS_BYTES = 256 << 20  # fewer, longer steps beyond that
 MEDIAN_VALUES = 1 << 25  # gathered at a time
 
@@ -96,14 +96,14 @@ class Stack:
         return (images - self.gains.low[chosen].view(shape)) * self.gains.gain[chosen].view(shape)
 
 
-def stack(candidates: Tensor, mean: Tensor, neighbours: Neighbours, stretch_first: bool) -> Stack:
+def stack(candidates: Tensor, mean: Tensor, neighbours: Neighbours, vote: Vote, stretch_first: bool) -> Stack:
     """Prepare merging. Haim et al. 2022 stretch each candidate before they vote, Buzaglo et al. 2023 the merged one."""
     indices = neighbours.indices
     count, kept = indices.shape
     gains = _gains(candidates, mean) if stretch_first else None
     most = max(1, min(MOST_STEPS, SUMS_BYTES // (4 * count * mean.numel())))
     step = max(SHORTEST_STEP, math.ceil(kept / most))
-    steps = kept // step
+    steps = kept // step if vote is Vote.MEAN else 0  # the others have no use for sums
     bags = indices[:, : steps * step].flatten()
     starts = torch.arange(0, len(bags), step, device=bags.device)
     sums = _sum_bags(candidates, bags, starts, gains).view(count, steps, mean.numel())

@@ -14,8 +14,8 @@ from torch import Tensor
 from recon_core.errors import InputError
 
 # Candidates normalised at a time: on a CPU a block should stay in its cache, elsewhere larger products win.
-CPU_BLOCK, DEVICE_BLOCK = 12 << 20, 256 << 20
-REFINED_PAIRS = 128  # differences taken at a time, for the same reason
+CPU_BLOCK, DEVICE_BLOCK = 48 << 20, 256 << 20
+REFINED_PAIRS = 512  # differences taken at a time, for the same reason
 TABLE_BYTES = 512 << 20  # correlations held at a time; beyond that, training images come in turns
 REFINED_ABOVE = 0.99  # correlation from which 1 - correlation has lost too many digits in float32
 CONSTANT_BELOW = 1e-6  # standard deviation, relative to the mean, that float32 cannot tell from rounding

@@ -20,6 +20,7 @@ from recon_core.matching.merging import Stack, Vote, stack
 from recon_core.matching.neighbours import Neighbours, SearchSize, find_neighbours
 from recon_core.matching.scaling import stretch
 from recon_core.matching.ssim import SsimKind, ssim
+from recon_core.matching.threads import one_thread
 
 # Laying out neighbours reads each of them once; this much is about the time of a large search.
 STACKED_BYTES = 8 << 30
@@ -154,8 +155,9 @@ class Prepared:
         within = _within(self.neighbours, settings)
         counts = within.clamp(max=1 if single else limit)
         capped = (counts == limit) & (limit < self.neighbours.usable) & (not single)
-        merged = self.stack.median_of(counts) if settings.vote is Vote.MEDIAN else self.stack.mean_of(counts)
-        merged = stretch(merged) if settings.protocol is Protocol.BUZAGLO else merged.clamp(0.0, 1.0)
+        with one_thread():
+            merged = self.stack.median_of(counts) if settings.vote is Vote.MEDIAN else self.stack.mean_of(counts)
+            merged = stretch(merged) if settings.protocol is Protocol.BUZAGLO else merged.clamp(0.0, 1.0)
         matched = counts > 0
         reconstructions = merged.where(matched.view(-1, 1, 1, 1), 0.0)
         chosen = torch.arange(kept, device=counts.device) < counts[:, None]
@@ -205,7 +207,7 @@ def prepare(
             "pass centred images and the mean that was subtracted"
         )
     assigned = assign(found, settings.assignment)
-    laid_out = stack(candidates, mean, assigned, stretch_first=settings.protocol is Protocol.HAIM)
+    laid_out = stack(candidates, mean, assigned, settings.vote, stretch_first=settings.protocol is Protocol.HAIM)
     return Prepared(settings, images.clamp_(0.0, 1.0), assigned, laid_out)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from recon_core.errors import InputError
 from recon_core.matching.pairs import check_pairs
+from recon_core.matching.threads import one_thread
 
 C1, C2 = 0.01**2, 0.03**2  # (K1 L)^2 and (K2 L)^2 of the paper, for images in [0, 1]
 SIGMA = 1.5
@@ -44,10 +45,11 @@ def ssim(x: Tensor, y: Tensor, kind: SsimKind = SsimKind.WANG) -> Tensor:
     chunk = max(1, (CPU_CHUNK if x.device.type == "cpu" else DEVICE_CHUNK) // max(1, x[:1].numel()))
     scores = x.new_empty(len(x))
     moments = x.new_empty(4, min(chunk, len(x)), *x.shape[1:])
-    for start in range(0, len(x), chunk):
-        part = slice(start, min(start + chunk, len(x)))
-        similarity = _map(x[part], y[part], rows, columns, kind, moments[:, : part.stop - start])
-        scores[part] = similarity.flatten(1).mean(dim=1)
+    with one_thread():
+        for start in range(0, len(x), chunk):
+            part = slice(start, min(start + chunk, len(x)))
+            similarity = _map(x[part], y[part], rows, columns, kind, moments[:, : part.stop - start])
+            scores[part] = similarity.flatten(1).mean(dim=1)
     return scores
 
 

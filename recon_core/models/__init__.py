@@ -5,9 +5,10 @@ from recon_core.models.dense import (
     ForwardPass,
     backward_deltas,
     forward_pass,
+    gated,
     gradient_gram,
     parameter_gradients,
-    rectify,
+    soften,
 )
 from recon_core.models.network import Architecture, Network, architecture_of, build_network
 
@@ -20,7 +21,8 @@ __all__ = [
     "backward_deltas",
     "build_network",
     "forward_pass",
+    "gated",
     "gradient_gram",
     "parameter_gradients",
-    "rectify",
+    "soften",
 ]

@@ -23,10 +23,13 @@ class DenseLayer(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """What the backward pass needs: every layer's input, every hidden layer's gate, the output phi (n, outputs)."""
+    """What the backward pass needs: every layer's input, the output phi (n, outputs), and gates if they are soft.
+
+    An exact ReLU's gate is open where its activation is positive, so there the inputs are gates enough.
+    """
 
     inputs: list[Tensor]
-    gates: list[Tensor]
+    soft_gates: list[Tensor] | None
     outputs: Tensor
 
 
@@ -36,29 +39,50 @@ def forward_pass(layers: Sequence[DenseLayer], x: Tensor, sharpness: Sequence[Te
     Given `sharpness`, one beta per hidden layer, the ReLU is softplus(beta z) / beta and its gate
     sigmoid(beta z): the smooth network that optimisers use near kinks.
     """
-    inputs, gates = [x], []
+    inputs, soft_gates = [x], []
     for index, (weight, bias) in enumerate(layers):
         z = inputs[-1] @ weight.T if bias is None else torch.addmm(bias, inputs[-1], weight.T)
         if index + 1 < len(layers):
-            activation, gate = rectify(z, None if sharpness is None else sharpness[index])
-            inputs.append(activation)
-            gates.append(gate)
-    return ForwardPass(inputs, gates, z)
+            if sharpness is None:
+                inputs.append(z.relu_())
+            else:
+                soft = soften(z, sharpness[index])
+                inputs.append(soft.activation)
+                soft_gates.append(soft.gate)
+    return ForwardPass(inputs, None if sharpness is None else soft_gates, z)
 
 
-def rectify(z: Tensor, sharpness: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Activation and gate of z, which is overwritten where the ReLU is exact."""
-    if sharpness is None:
-        return z.relu_(), z > 0
-    scaled = z * sharpness
-    return functional.softplus(scaled) / sharpness, scaled.sigmoid_()
+class Softened(NamedTuple):
+    """softplus(beta z) / beta and its derivative sigmoid(beta z)."""
+
+    activation: Tensor
+    gate: Tensor
 
 
-def backward_deltas(layers: Sequence[DenseLayer], gates: Sequence[Tensor], output_grad: Tensor) -> list[Tensor]:
-    """dLoss/dz_l for every layer, first to last, given dLoss/dphi (n, outputs)."""
+def soften(z: Tensor, sharpness: Tensor) -> Softened:
+    """A smooth ReLU; z may be overwritten."""
+    scaled = z.mul_(sharpness)
+    return Softened(functional.softplus(scaled) / sharpness, scaled.sigmoid_())
+
+
+def gated(delta: Tensor, activation: Tensor, soft_gate: Tensor | None) -> Tensor:
+    """delta where the unit is open: one fused pass for the exact ReLU, a product for a soft gate."""
+    if soft_gate is None:
+        return torch.ops.aten.threshold_backward(delta, activation, 0)  # type: ignore[no-any-return]
+    return delta.mul_(soft_gate)
+
+
+def backward_deltas(
+    layers: Sequence[DenseLayer],
+    inputs: Sequence[Tensor],
+    output_grad: Tensor,
+    soft_gates: Sequence[Tensor] | None = None,
+) -> list[Tensor]:
+    """dLoss/dz_l for every layer, first to last, given dLoss/dphi (n, outputs) and what `forward_pass` kept."""
     deltas = [output_grad]
-    for layer, gate in zip(reversed(layers[1:]), reversed(gates), strict=True):
-        deltas.append((deltas[-1] @ layer.weight).mul_(gate))
+    for index in range(len(layers) - 1, 0, -1):
+        soft_gate = None if soft_gates is None else soft_gates[index - 1]
+        deltas.append(gated(deltas[-1] @ layers[index].weight, inputs[index], soft_gate))
     return deltas[::-1]
 
 

@@ -13,6 +13,7 @@ the logistic loss log(1 + exp(-q)) of Haim et al. 2022, Section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -24,8 +25,8 @@ from recon_core.data import signs_of
 
 # More groups than this only resolve rivals whose weight is already negligible.
 MAX_GROUPS = 4
-# Below this the softplus equals its argument's exponential to float precision, so its log is the argument.
-_LINEAR_BELOW = -15.0
+# Stands for e^s where that underflows; any number whose log1p is itself would do.
+_TINY = 1e-30
 
 
 class Rows(NamedTuple):
@@ -36,15 +37,10 @@ class Rows(NamedTuple):
 
 
 class LogLoss(NamedTuple):
-    """log of the summed loss, and w = -d log(sum)/dq (n, G), which is non-negative and sums to about 1."""
+    """log of the mean loss, and w = -d log(mean loss)/dq (n, G): non-negative, about 1 in all."""
 
-    log_total: Tensor
+    log_mean: Tensor
     weights: Tensor
-
-
-def log_softplus(s: Tensor) -> Tensor:
-    """log(log(1 + e^s)), exact where e^s underflows."""
-    return torch.where(s < _LINEAR_BELOW, s, F.softplus(s).log())
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,13 @@ class Head:
     def subset(self, samples: Tensor) -> Head:
         return Head(self.loss, self.labels[samples], self.huber_delta)
 
+    @cached_property
+    def _signs(self) -> Tensor:
+        return signs_of(self.labels)
+
     def signs(self, dtype: torch.dtype) -> Tensor:
         """Binary and regression targets +-1."""
-        return signs_of(self.labels).to(dtype)
+        return self._signs.to(dtype)
 
     def rows(self, phi: Tensor) -> Rows:
         """The scalars this loss depends on."""
@@ -128,17 +128,25 @@ class Head:
         return second[:, :, None]
 
     def log_loss(self, q: Tensor) -> LogLoss:
-        """Classifiers only: the log of the summed loss, right however small that sum is."""
-        s = (-q).logsumexp(1)
-        log_total = log_softplus(s).logsumexp(0)
-        weights = torch.exp(F.logsigmoid(s) - log_total)[:, None] * (-q).softmax(1)
-        return LogLoss(log_total, weights)
+        """Classifiers only: the log of the mean loss, right however small that is.
+
+        With e^top, the largest e^s, taken out of all terms: softplus(s) = e^s * log(1 + e^s) / e^s, whose last
+        factor is 1 where e^s underflows, and sigmoid(s) = e^s / (1 + e^s). Written with few and simple
+        operations, because flow calls this many times a step on a handful of numbers.
+        """
+        one_row = q.shape[1] == 1
+        s = -q[:, 0] if one_row else (-q).logsumexp(1)
+        top = s.amax()
+        scaled = (s - top).exp_()
+        power = s.exp_().clamp_min_(_TINY)
+        total = (power.log1p() / power).mul_(scaled).sum()
+        weights = scaled.div_(power.add_(1.0)).div_(total)[:, None]
+        log_mean = (total / self.n).log_().add_(top)
+        return LogLoss(log_mean, weights if one_row else weights * (-q).softmax(1))
 
     def log_mean_loss(self, q: Tensor) -> Tensor:
         """log of the mean loss; for regression too, where it is simply the log."""
-        if self.loss.classifies:
-            return log_softplus((-q).logsumexp(1)).logsumexp(0) - torch.log(torch.tensor(float(self.n)))
-        return self.sample_losses(q).mean().log()
+        return self.log_loss(q).log_mean if self.loss.classifies else self.sample_losses(q).mean().log()
 
     def margins(self, phi: Tensor) -> Tensor:
         """Signed distance to a wrong answer (n,): y phi, or the true output minus its best rival."""

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recon_core.models import DenseLayer, Network, backward_deltas, forward_pass, gradient_gram, rectify
+from recon_core.models import DenseLayer, Network, backward_deltas, forward_pass, gated, gradient_gram, soften
 
 
 class Pass(NamedTuple):
-    """One forward pass: outputs phi (n, C), the dense layers' inputs and gates, the convolution's patches and gate."""
+    """One forward pass: outputs phi (n, C), the dense layers' inputs, the convolution's patches, gates if soft."""
 
     outputs: Tensor
     inputs: list[Tensor]
-    gates: list[Tensor]
     patches: Tensor | None
-    patch_gate: Tensor | None
+    soft_gates: list[Tensor] | None
+    soft_patch_gate: Tensor | None
 
 
 class SampleGradients(NamedTuple):
@@ -93,14 +93,16 @@ class Trainable:
         data = self.data if data is None else data
         if self.kernel is None:
             result = forward_pass(self.dense, data, self.sharpness)
-            return Pass(result.outputs, result.inputs, result.gates, None, None)
+            return Pass(result.outputs, result.inputs, None, result.soft_gates, None)
         z = self.kernel.weight @ data
         if self.kernel.bias is not None:
             z = z + self.kernel.bias[:, None]
-        sharpness = self.sharpness
-        activation, gate = rectify(z.flatten(1), None if sharpness is None else sharpness[0])
-        result = forward_pass(self.dense, activation, None if sharpness is None else sharpness[1:])
-        return Pass(result.outputs, result.inputs, result.gates, data, gate)
+        if self.sharpness is None:
+            result = forward_pass(self.dense, z.relu_().flatten(1))
+            return Pass(result.outputs, result.inputs, data, None, None)
+        soft = soften(z.flatten(1), self.sharpness[0])
+        result = forward_pass(self.dense, soft.activation, self.sharpness[1:])
+        return Pass(result.outputs, result.inputs, data, result.soft_gates, soft.gate)
 
     def outputs(self, prepared: tuple[Tensor, Tensor | None]) -> Tensor:
         """phi of inputs made ready by `prepare`."""
@@ -114,15 +116,16 @@ class Trainable:
     def gradients(self, run: Pass, directions: Tensor) -> SampleGradients:
         """Gradients of the rows q with dq/dphi = directions (n, G, C)."""
         n, groups, outputs = directions.shape
-        inputs, gates = _per_row(run.inputs, groups), _per_row(run.gates, groups)
-        deltas = backward_deltas(self.dense, gates, directions.reshape(n * groups, outputs))
+        inputs = _per_row(run.inputs, groups)
+        soft_gates = None if run.soft_gates is None else _per_row(run.soft_gates, groups)
+        deltas = backward_deltas(self.dense, inputs, directions.reshape(n * groups, outputs), soft_gates)
         grams = gradient_gram(self.dense, inputs, deltas)
         if self.kernel is None:
             return SampleGradients(deltas, None, grams)
         assert run.patches is not None
-        assert run.patch_gate is not None
-        gated = (deltas[0] @ self.dense[0].weight).mul_(_per_row([run.patch_gate], groups)[0])
-        delta = gated.reshape(n * groups, self.kernel.weight.shape[0], -1)
+        patch_gate = None if run.soft_patch_gate is None else _per_row([run.soft_patch_gate], groups)[0]
+        open_delta = gated(deltas[0] @ self.dense[0].weight, inputs[0], patch_gate)
+        delta = open_delta.reshape(n * groups, self.kernel.weight.shape[0], -1)
         kernels = (delta @ _per_row([run.patches], groups)[0].transpose(1, 2)).flatten(1)
         if self.kernel.bias is not None:
             kernels = torch.cat([kernels, delta.sum(2)], 1)
@@ -141,11 +144,17 @@ class Trainable:
         flat = flat if self.kernel.bias is None else torch.cat([flat, self.kernel.bias])
         return [gradients.kernels @ flat, *products]
 
-    def add_(self, run: Pass, gradients: SampleGradients, coefficients: Tensor) -> None:
-        """theta += sum over rows of coefficient times gradient; coefficients (n, G)."""
+    def add_(self, run: Pass, gradients: SampleGradients, coefficients: Tensor, upper: float = 1.0) -> None:
+        """theta += sum over rows of coefficient times gradient; coefficients (n, G).
+
+        `upper` multiplies what the layers above the first get.
+        """
         n, groups = coefficients.shape
-        for layer, a, delta in zip(self.dense, run.inputs, gradients.deltas, strict=True):
-            combined = (delta * coefficients.reshape(-1, 1)).reshape(n, groups, -1).sum(1)
+        for index, (layer, a, delta) in enumerate(zip(self.dense, run.inputs, gradients.deltas, strict=True)):
+            first = index == 0 and self.kernel is None
+            combined = delta * (coefficients if first else upper * coefficients).reshape(-1, 1)
+            if groups > 1:
+                combined = combined.reshape(n, groups, -1).sum(1)
             torch.addmm(layer.weight, combined.T, a, out=layer.weight)
             if layer.bias is not None:
                 layer.bias.add_(combined.sum(0))
@@ -156,16 +165,22 @@ class Trainable:
             if self.kernel.bias is not None:
                 self.kernel.bias.add_(step[weights:])
 
-    def descend_(self, run: Pass, output_grad: Tensor, rate: float, keep: float = 1.0) -> None:
-        """theta = keep * theta - rate * gradient, for dLoss/dphi = output_grad (n, C): plain gradient descent."""
-        deltas = backward_deltas(self.dense, run.gates, output_grad * -rate)
-        if self.kernel is not None and run.patches is not None and run.patch_gate is not None:
-            gated = (deltas[0] @ self.dense[0].weight).mul_(run.patch_gate)
-            delta = gated.reshape(len(gated), self.kernel.weight.shape[0], -1)
+    def descend_(
+        self, run: Pass, output_grad: Tensor, rate: float, *, keep: float = 1.0, first_only: bool = False
+    ) -> None:
+        """theta = keep * theta - rate * gradient, for dLoss/dphi = output_grad (n, C): plain gradient descent.
+
+        `first_only` leaves the layers above the first as they are.
+        """
+        deltas = backward_deltas(self.dense, run.inputs, output_grad * -rate, run.soft_gates)
+        if self.kernel is not None and run.patches is not None:
+            open_delta = gated(deltas[0] @ self.dense[0].weight, run.inputs[0], run.soft_patch_gate)
+            delta = open_delta.reshape(len(open_delta), self.kernel.weight.shape[0], -1)
             self.kernel.weight.mul_(keep).add_((delta @ run.patches.transpose(1, 2)).sum(0))
             if self.kernel.bias is not None:
                 self.kernel.bias.mul_(keep).add_(delta.sum((0, 2)))
-        for layer, a, delta in zip(self.dense, run.inputs, deltas, strict=True):
+        moving = len(self.dense) if not first_only else 1 if self.kernel is None else 0
+        for layer, a, delta in zip(self.dense[:moving], run.inputs, deltas, strict=False):
             torch.addmm(layer.weight, delta.T, a, beta=keep, out=layer.weight)
             if layer.bias is not None:
                 layer.bias.mul_(keep).add_(delta.sum(0))
@@ -181,8 +196,10 @@ class Trainable:
 
     def squared_norms(self) -> list[Tensor]:
         """Per layer, inside the span: the part that training can move."""
+        # A dot product is one pass over the weights; square().sum() writes the squares first.
         return [
-            layer.weight.square().sum() + (0.0 if layer.bias is None else layer.bias.square().sum())
+            torch.dot(layer.weight.view(-1), layer.weight.view(-1))
+            + (0.0 if layer.bias is None else torch.dot(layer.bias, layer.bias))
             for layer in self.layers
         ]
 

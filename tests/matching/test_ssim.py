@@ -112,3 +112,13 @@ def test_double_precision_stays_double() -> None:
 def test_bad_pairs_get_a_sentence(x: torch.Tensor, y: torch.Tensor, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         ssim(x, y)
+
+
+def test_the_callers_threads_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ssim(*noisy_pairs((1, 28, 28)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
