@@ -11,6 +11,7 @@ from collections.abc import Sequence
 # Name -> module with `measure() -> dict`, and what it answers.
 BENCHMARKS = {
     "train": "how much sooner flow reaches the papers' loss, and what a step costs",
+    "reconstruct": "how many images come back, beside their floors, and how much sooner than the papers' recipe",
     "match": "matching 500 images with 100,000 candidates",
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from recon_core.attack.fast import FastRecipe
+from recon_core.attack.fast_any import FastAnyRecipe
 from recon_core.attack.paper import PaperRecipe
 from recon_core.attack.settings import AttackRecipe, AttackSettings
 from recon_core.attack.stepper import Stepper
@@ -11,7 +13,12 @@ from recon_core.attack.target import Target
 from recon_core.errors import InputError
 
 # From the target, the settings and the seed of this start.
-RECIPES: dict[AttackRecipe, Callable[[Target, AttackSettings, int], Stepper]] = {AttackRecipe.PAPER: PaperRecipe}
+RECIPES: dict[AttackRecipe, Callable[[Target, AttackSettings, int], Stepper]] = {
+    AttackRecipe.FAST: lambda target, settings, seed: (
+        FastRecipe(target, settings, seed) if target.architecture.dense else FastAnyRecipe(target, settings, seed)
+    ),
+    AttackRecipe.PAPER: PaperRecipe,
+}
 
 
 def make_stepper(target: Target, settings: AttackSettings, seed: int) -> Stepper:

@@ -75,7 +75,7 @@ AUTHORS_PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 # What a recipe takes for whatever is left out.
 RECIPE_DEFAULTS: Mapping[AttackRecipe, Mapping[str, Any]] = {
-    AttackRecipe.FAST: {"alpha_end": 200.0},
+    AttackRecipe.FAST: {"alpha_end": 200.0, "iterations": 1200},
     AttackRecipe.PAPER: {
         **AUTHORS_PRESETS["cifar10-a"],
         "engine": Engine.AUTOGRAD,
@@ -140,6 +140,16 @@ class AttackSettings(Frozen):
     x_init_scale: float = Field(1e-3, gt=0.0, description="standard deviation of the candidates at the start")
     lam_min: float = Field(0.45, ge=0.0, description="multipliers below this are pushed up")
     lam_scale: float | None = Field(None, gt=0.0, description="unit of the multipliers; left out, the recipe's choice")
+
+    pace: float = Field(0.2, gt=0.0, lt=1.0, description="fast: step of the candidates as a part of 1/curvature")
+    pace_lam: float = Field(0.02, gt=0.0, lt=1.0, description="fast: the same for the multipliers")
+    search_share: float = Field(0.33, gt=0.0, lt=1.0, description="fast: part of the iterations in the first stage")
+    lr_refine: float = Field(0.1, gt=0.0, description="fast: Adam's step on the candidates in the second stage")
+    ridge: float = Field(0.1, gt=0.0, description="fast: ridge of the candidates' covariance, of its mean variance")
+    weight_upper: float = Field(0.3, ge=0.0, description="fast: weight of the layers above the first, second stage")
+    input_norm: float | None = Field(
+        None, gt=0.0, description="fast: expected norm of a centred input; left out, 0.24 sqrt(d), 1 in the plane"
+    )
 
     weight_stationarity: float = Field(1.0, gt=0.0, description="alpha_1 of Eq. 8")
     weight_floor: float = Field(5.0, ge=0.0, description="alpha_2 of Eq. 8")

@@ -61,13 +61,15 @@ class StationarityGradients(NamedTuple):
 class Evaluation(NamedTuple):
     """The loss at one point, its gradients, phi (m, C), and u_1 (m, h_1), where the engine has it.
 
-    u_1 is the engine's own memory: read it, or copy it, before the next evaluation overwrites it.
+    u_1 is the engine's own memory: read it, or copy it, before the next evaluation overwrites it. Where the first
+    layer has a metric, `first_residual` is [R_1, r_1] (h_1, in + 1) before the metric.
     """
 
     loss: StationarityLoss
     gradients: StationarityGradients
     outputs: Tensor
     first_deltas: Tensor | None
+    first_residual: Tensor | None = None
 
 
 class StationarityEngine(Protocol):
@@ -184,6 +186,8 @@ class DenseStationarity:
                 )
             )
         self.loss_weights = torch.tensor(weights, dtype=dtype, device=device)
+        # B of tr(R_1 B R_1^T), over the first layer's inputs and its bias, in place of |R_1|^2.
+        self.metric: Tensor | None = None
         self._buffers = _Buffers(dtype, device)
 
     @property
@@ -196,14 +200,25 @@ class DenseStationarity:
         if x.shape[1] != self.inputs:
             raise InputError(f"candidates have {x.shape[1]} values each, the model takes {self.inputs}")
         m = len(x)
-        if self.block_size is not None and m > self.block_size:
+        if self.block_size is not None and m > self.block_size and self.metric is None:
             return self._evaluate_blocks(x, coefficients, labels, alpha, self.block_size)
         c = coefficients
         run = self._propagate(x, labels, alpha)
         residuals: list[_Matrices | _Grams] = []
         pushed, shares, per_layer = [], [], []
+        first_residual = None
         for index, layer in enumerate(self.layers):
-            if self._prefers_grams(layer, m):
+            if index == 0 and self.metric is not None:
+                matrices = self._aims(0)
+                self._subtract(matrices, run, 0, c)
+                first_residual = _with_bias(matrices)
+                seen = first_residual @ self.metric
+                matrices = _Matrices(seen, None) if matrices.r is None else _Matrices(seen[:, :-1], seen[:, -1])
+                per_layer.append(torch.dot(first_residual.view(-1), seen.view(-1)) + layer.outside)
+                P = self._push(0, run, matrices)
+                shares.append(self._dots(run.deltas[0], P))
+                residuals.append(matrices)
+            elif self._prefers_grams(layer, m):
                 grams = self._grams(index, run)
                 explained = self._explained(index, run)
                 P = torch.addmm(
@@ -227,7 +242,13 @@ class DenseStationarity:
             pushed.append(P)
         x_gradient = self._descend(run, residuals, pushed, c, alpha)
         gradients = StationarityGradients(x_gradient, self._coefficient_gradient(shares))
-        return Evaluation(self._total(per_layer), gradients, run.z[-1].clone(), run.deltas[0])
+        return Evaluation(self._total(per_layer), gradients, run.z[-1].clone(), run.deltas[0], first_residual)
+
+    def gradient_gram(self, x: Tensor, labels: Tensor, alpha: float) -> Tensor:
+        """Inner products (m, m) of the candidates' parameter gradients, layers weighted: the curvature in c, halved."""
+        run = self._propagate(x, labels, alpha)
+        grams = [self._grams(index, run) for index in range(len(self.layers))]
+        return torch.stack([w * g.A * g.U for w, g in zip(self.loss_weights, grams, strict=True)]).sum(0)
 
     def _evaluate_blocks(self, x: Tensor, c: Tensor, labels: Tensor, alpha: float, size: int) -> Evaluation:
         """Two passes over the blocks; the second propagates again rather than keep what the first one saw."""
@@ -379,6 +400,10 @@ class DenseStationarity:
         else:
             torch.mm(u, layer.aim, out=out).addmm_(residual.U, self._scaled(a, c), beta=w, alpha=-w)
         return out if zb is None else out.addmm_(zb, layer.weight)
+
+
+def _with_bias(matrices: _Matrices) -> Tensor:
+    return matrices.R if matrices.r is None else torch.cat([matrices.R, matrices.r[:, None]], 1)
 
 
 def grams_are_cheaper(m: int, inputs: int, outputs: int, *, known_init: bool = False) -> bool:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from recon_core import __version__
-from recon_core.cli import runs, training
+from recon_core.cli import match, reconstruct, runs, training
 from recon_core.cli.console import complain
 from recon_core.errors import AfterimageError, InputError
 
@@ -25,6 +25,11 @@ app = typer.Typer(
 )
 app.command("train")(training.train)
 app.command("presets")(training.presets)
+app.command("import-model")(reconstruct.import_model)
+app.command("reconstruct")(reconstruct.reconstruct)
+app.command("baseline")(reconstruct.baseline)
+app.command("search")(reconstruct.search)
+app.command("match")(match.match)
 app.add_typer(runs.app, name="runs")
 
 

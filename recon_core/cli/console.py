@@ -21,6 +21,11 @@ def complain(sentence: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), sentence))
 
 
+def note(sentence: str) -> None:
+    """Something worth knowing that is not the result."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(sentence))
+
+
 def out() -> Console:
     """Where results go."""
     return Console(highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ import yaml
 from rich.table import Table
 
 from recon_core.cli.console import complain, out, progress_bar
+from recon_core.cli.findings import print_findings
 from recon_core.cli.stores import store_of
 from recon_core.config import TrainConfig, assign, assignments, parse_config
 from recon_core.errors import InputError
@@ -109,29 +110,10 @@ def finish(run: Run, quiet: bool, data: Any = None) -> None:
         status = run.status()
         if state is RunState.DONE:
             out().print(f"{run.id}: {status.message}, {status.step} steps, {status.seconds:.1f} s")
-            _print_findings(run)
+            print_findings(run)
         else:
             complain(f"{run.id} is {state}: {status.message}")
     raise typer.Exit(_EXIT_CODES.get(state, 1))
-
-
-def _print_findings(run: Run) -> None:
-    result = run.result() or {}
-    explained = 1 - result["kkt_layer1"] ** 2
-    lines = [
-        f"  log loss {result['log_loss']:.2f}, train error {result['train_error']:.1%}, "
-        f"smallest margin {result['margin_min']:.4g}",
-        f"  {result['on_margin']} of {result['n']} samples are on the margin; "
-        f"{explained:.0%} of layer 1 is explained by samples (KKT residual {result['kkt_layer1']:.2f})",
-    ]
-    if "test_error" in result:
-        lines.append(f"  test error {result['test_error']:.1%}, test loss {result['test_loss']:.3g}")
-    if "log10_epochs" in result:
-        lines.append(f"  as far as 10^{result['log10_epochs']:.1f} epochs of gradient descent at the papers' rate")
-    if "gradient_norm" in result:
-        lines.append(f"  gradient norm {result['gradient_norm']:.3f} of the decay term (0 is stationary)")
-    for line in lines:
-        out().print(line)
 
 
 def presets(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from recon_core.errors import InputError
 from recon_core.jobs.signals import StopFlag
-from recon_core.jobs.training import perform_training
 from recon_core.store import Run, RunState, RunWriter
 
 if TYPE_CHECKING:
@@ -19,8 +18,46 @@ Listener = Callable[[float | None, str], None]
 
 Job = Callable[[Run, RunWriter, StopFlag, Listener, "TaskData | None"], None]
 
+
+# Each job is imported when it is done: a process that attacks never loads the code that reads data.
+def _training() -> Job:
+    from recon_core.jobs.training import perform_training
+
+    return perform_training
+
+
+def _import() -> Job:
+    from recon_core.jobs.models import perform_import
+
+    return perform_import
+
+
+def _reconstruction() -> Job:
+    from recon_core.jobs.reconstruction import perform_reconstruction
+
+    return perform_reconstruction
+
+
+def _search() -> Job:
+    from recon_core.jobs.search import perform_search
+
+    return perform_search
+
+
+def _matching() -> Job:
+    from recon_core.jobs.matching import perform_matching
+
+    return perform_matching
+
+
 # Kind of run -> what it does. A new kind is one entry.
-JOBS: dict[str, Job] = {"train": perform_training}
+JOBS: dict[str, Callable[[], Job]] = {
+    "train": _training,
+    "model": _import,
+    "reconstruct": _reconstruction,
+    "search": _search,
+    "match": _matching,
+}
 
 
 def perform(
@@ -31,6 +68,7 @@ def perform(
         raise InputError(
             f"run {run.id} is of kind {run.kind!r}, which this version cannot do; it can: {', '.join(JOBS)}"
         )
+    job = JOBS[run.kind]()
     with run.writer() as writer:
-        JOBS[run.kind](run, writer, stop, listener, data)
+        job(run, writer, stop, listener, data)
     return run.status().state

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
+from recon_core.jobs.observer import StoreObserver
 from recon_core.jobs.signals import StopFlag
 from recon_core.store import Run, RunState, RunWriter
 from recon_core.training import Resume, StopReason, train
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-CHECKPOINT_SECONDS = 5.0
-
 _STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
-
-
-class _StoreObserver:
-    """Passes what the loop says on to the store and to whoever watches."""
-
-    def __init__(self, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None]) -> None:
-        self._writer, self._stop, self._listener = writer, stop, listener
-        self._last_checkpoint = time.monotonic()
-
-    def metrics(self, row: Mapping[str, Any]) -> None:
-        self._writer.metrics(row)
-
-    def progress(self, step: int, fraction: float, message: str) -> None:
-        total = round(step / fraction) if fraction > 0 else None
-        self._writer.progress(step, message, total=total)
-        self._listener(fraction, message)
-
-    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        self._writer.checkpoint(step, tensors, meta)
-        self._last_checkpoint = time.monotonic()
-
-    def checkpoint_due(self) -> bool:
-        return time.monotonic() - self._last_checkpoint >= CHECKPOINT_SECONDS
-
-    def stop_requested(self) -> bool:
-        return self._stop.raised or self._writer.cancel_requested()
 
 
 def perform_training(
@@ -56,7 +24,7 @@ def perform_training(
     writer.start(config.training.epochs)
     found = writer.latest_checkpoint()
     resume = None if found is None else Resume(found.step, found.tensors, found.meta)
-    outcome = train(config, data, _StoreObserver(writer, stop, listener), resume)
+    outcome = train(config, data, StoreObserver(writer, stop, listener), resume)
     state = _STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")

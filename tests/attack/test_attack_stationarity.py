@@ -143,7 +143,7 @@ def test_loss_is_zero_where_the_weights_are_the_sum(bias: BiasMode) -> None:
     trained = network(bias=bias)
     layers = trained.dense_layers()
     run = forward_pass(layers, points.x)
-    deltas = backward_deltas(layers, run.gates, torch.ones_like(run.outputs))
+    deltas = backward_deltas(layers, run.inputs, torch.ones_like(run.outputs))
     fitted = [
         DenseLayer((u * points.c[:, None]).T @ a, None if layer.bias is None else points.c @ u)
         for layer, a, u in zip(layers, run.inputs, deltas, strict=True)

@@ -1,0 +1,32 @@
+"""From tensors to the arrays that results hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+def floats(tensor: Tensor) -> Floats:
+    values: Floats = tensor.detach().cpu().double().numpy()
+    return values
+
+
+def integers(tensor: Tensor) -> Integers:
+    values: Integers = tensor.detach().cpu().long().numpy()
+    return values
+
+
+def flags(tensor: Tensor) -> Flags:
+    values: Flags = tensor.detach().cpu().bool().numpy()
+    return values
+
+
+def above(scores: Floats, threshold: float) -> Flags:
+    """Which scores beat the threshold. Scores come from float32; rounding the threshold alike, a tie stays a tie."""
+    good: Flags = scores > float(np.float32(threshold))
+    return good

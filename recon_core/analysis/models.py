@@ -1,0 +1,65 @@
+"""The papers' tables of models: how well each fits and how well it generalises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from recon_core.errors import InputError
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model; rates in [0, 1], None where there was no test set."""
+
+    name: str
+    architecture: str
+    n: int
+    train_loss: float
+    """0 where it is too small for a float; see `log_train_loss`."""
+    log_train_loss: float
+    train_error: float
+    test_accuracy: float | None
+    test_loss: float | None
+    reconstructed: int | None = None
+    """Good reconstructions, where a match run counted them."""
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """Haim et al. 2022, Tables 1 and 2."""
+
+    rows: tuple[ModelRow, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame([vars(row) for row in self.rows])
+
+
+def model_row(name: str, result: Mapping[str, Any], reconstructed: int | None = None) -> ModelRow:
+    """From the result of a training run."""
+    missing = [key for key in ("n", "log_loss", "train_error") if result.get(key) is None]
+    if missing:
+        raise InputError(f"the result of {name} does not hold {', '.join(missing)}; it is not a finished training run")
+    shape = result.get("architecture", {})
+    test_error, log_loss = result.get("test_error"), float(result["log_loss"])
+    return ModelRow(
+        name=name,
+        architecture=_architecture(shape) if shape else "",
+        n=int(result["n"]),
+        train_loss=math.exp(min(log_loss, 700.0)),
+        log_train_loss=log_loss,
+        train_error=float(result["train_error"]),
+        test_accuracy=None if test_error is None else 1.0 - float(test_error),
+        test_loss=None if result.get("test_loss") is None else float(result["test_loss"]),
+        reconstructed=reconstructed,
+    )
+
+
+def _architecture(shape: Mapping[str, Any]) -> str:
+    conv = f"CONV({shape['conv_kernel']},{shape['conv_channels']})-" if shape.get("conv_kernel") else ""
+    start = "" if conv else f"{math.prod(shape['input_shape'])}-"
+    return f"{start}{conv}{'-'.join(map(str, shape['widths']))}-{shape['outputs']}"

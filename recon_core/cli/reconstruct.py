@@ -1,0 +1,240 @@
+"""`import-model`, `reconstruct`, `baseline` and `search`: from weights to candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recon_core.cli.console import note
+from recon_core.cli.stores import store_of
+from recon_core.cli.training import finish
+from recon_core.errors import InputError
+from recon_core.store import Run, RunStore
+from recon_core.store.ids import is_id
+
+if TYPE_CHECKING:
+    from recon_core.jobs.models import AttackModel
+
+_WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
+# Model inversion, as the papers run it.
+_INVERSION_STEPS = 500
+
+ModelOption = Annotated[
+    str, typer.Option("--model", metavar="RUN|FILE", help="A trained run, or somebody else's .safetensors or .pth.")
+]
+ShapeOption = Annotated[
+    str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where a file does not tell.")
+]
+RecipeOption = Annotated[str | None, typer.Option(help="fast or paper.", show_default="fast")]
+PresetOption = Annotated[str | None, typer.Option("--preset", "-p", help="Hyper-parameters the authors released.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, e.g. alpha=150. Repeatable."),
+]
+CountOption = Annotated[int | None, typer.Option("--m", help="Candidates; at least twice the training samples.")]
+NameOption = Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")]
+
+
+def import_model(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A state dict of torch.save, or .safetensors.")],
+    input_shape: ShapeOption = None,
+    name: NameOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
+    from recon_core.jobs.models import read_foreign
+    from recon_core.jobs.requests import queue_import
+
+    shape = _shape(input_shape)
+    read_foreign(file, shape)
+    finish(queue_import(store_of(context), file, shape, name), quiet)
+
+
+def reconstruct(
+    context: typer.Context,
+    model: ModelOption,
+    recipe: RecipeOption = None,
+    preset: PresetOption = None,
+    m: CountOption = None,
+    seeds: Annotated[int | None, typer.Option(help="Starts; their candidates are pooled.", show_default="1")] = None,
+    settings: SettingsOption = None,
+    known_init: Annotated[
+        bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
+    ] = False,
+    input_shape: ShapeOption = None,
+    name: NameOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Draw candidates for the training samples out of a model's weights. No training data is read.
+
+    Settings come from the preset, then the options, then --set; later ones win. Ctrl-C leaves a run that
+    `runs resume` continues.
+    """
+    from recon_core.jobs.reconstruction import ReconstructConfig, attack_settings, check_request, warning_for
+    from recon_core.jobs.requests import queue_reconstruction
+
+    base = _preset(preset, recipe)
+    given = _given(settings, recipe=recipe, m=m, seeds=seeds)
+    source = _find_model(store_of(context), model, _shape(input_shape))
+    chosen = attack_settings(source.model, given, base)
+    config = ReconstructConfig(model="", settings=chosen, known_init=known_init)
+    check_request(source.model, config)
+    if (warning := warning_for(source.model, chosen)) is not None:
+        note("warning: " + warning)
+    owner = source.in_store(quiet)
+    finish(queue_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+
+
+def baseline(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A trained run, or somebody else's weights.")],
+    kind: Annotated[str, typer.Option(help="inversion, weights, kernels or untrained.")],
+    recipe: RecipeOption = None,
+    m: CountOption = None,
+    settings: SettingsOption = None,
+    ranges: Annotated[str, typer.Option(help="What inversion draws from: inversion or reconstruction.")] = "inversion",
+    input_shape: ShapeOption = None,
+    name: NameOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """What the papers compare with: model inversion, first-layer weights, kernels, or an untrained network."""
+    from recon_core.config import parse_config
+    from recon_core.jobs.reconstruction import Baseline, ReconstructConfig, attack_settings, check_request
+    from recon_core.jobs.requests import queue_reconstruction
+
+    given = _given(settings, recipe=recipe, m=m)
+    if kind == Baseline.INVERSION:
+        given.setdefault("iterations", _INVERSION_STEPS)
+    # Checked before the model is read.
+    asked = parse_config(ReconstructConfig, {"model": "", "baseline": kind, "inversion_ranges": ranges})
+    source = _find_model(store_of(context), model, _shape(input_shape))
+    chosen = attack_settings(source.model, given)
+    config = asked.model_copy(update={"settings": chosen})
+    check_request(source.model, config)
+    owner = source.in_store(quiet)
+    finish(queue_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+
+
+def search(
+    context: typer.Context,
+    model: ModelOption,
+    trials: Annotated[int, typer.Option(help="Attacks to make.")] = 100,
+    sampler: Annotated[str, typer.Option(help="random, tpe or halving.")] = "tpe",
+    ranges: Annotated[str, typer.Option(help="Whose: haim2022 or buzaglo2023.")] = "haim2022",
+    iterations: Annotated[int | None, typer.Option(help="Of each attack.", show_default="5000")] = None,
+    recipe: Annotated[str | None, typer.Option(help="fast or paper.", show_default="paper")] = None,
+    m: CountOption = None,
+    seed: Annotated[int, typer.Option(help="Of the numbers drawn.")] = 0,
+    settings: SettingsOption = None,
+    known_init: Annotated[
+        bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
+    ] = False,
+    input_shape: ShapeOption = None,
+    name: NameOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Attack many times over the papers' ranges of lr_x, x_init_scale, lam_min and alpha; all candidates are pooled.
+
+    Trials are judged by the residual they end with, never by the truth. Attacks are the papers' recipe in closed
+    form and float32 unless --set says otherwise. Ctrl-C leaves a run that `runs resume` continues.
+    """
+    from recon_core.attack.search import SearchSettings
+    from recon_core.config import parse_config
+    from recon_core.jobs.reconstruction import warning_for
+    from recon_core.jobs.requests import queue_search
+    from recon_core.jobs.search import SearchConfig, check_search, trial_settings
+
+    asked = parse_config(SearchSettings, {"trials": trials, "sampler": sampler, "ranges": ranges, "seed": seed})
+    given = _given(settings, recipe=recipe, m=m, iterations=iterations)
+    source = _find_model(store_of(context), model, _shape(input_shape))
+    chosen = trial_settings(source.model, given)
+    config = SearchConfig(model="", settings=asked.model_copy(update={"attack": chosen}), known_init=known_init)
+    check_search(source.model, config)
+    if (warning := warning_for(source.model, chosen)) is not None:
+        note("warning: " + warning)
+    owner = source.in_store(quiet)
+    finish(queue_search(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The model asked for, and where it is: a run, or a file that is not in the store yet."""
+
+    store: RunStore
+    model: AttackModel
+    run: Run | None = None
+    file: Path | None = None
+    input_shape: tuple[int, ...] | None = None
+
+    def in_store(self, quiet: bool) -> Run:
+        """The run that holds the model; a file is taken in first, and what was inferred is said."""
+        if self.run is not None:
+            return self.run
+        assert self.file is not None
+        from recon_core.jobs import StopFlag, perform
+        from recon_core.jobs.models import imported_before
+        from recon_core.jobs.requests import queue_import
+
+        run = imported_before(self.store, self.file, self.input_shape)
+        if run is None:
+            run = queue_import(self.store, self.file, self.input_shape)
+            perform(run, StopFlag())
+        if not quiet:
+            note(f"{self.file} is run {run.id}")
+            for sentence in (run.result() or {})["notes"]:
+                note("  " + sentence)
+        return run
+
+
+def _find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) -> _Source:
+    """A run of that id, or a file of that name."""
+    from recon_core.jobs.models import AttackModel, model_of, read_foreign
+
+    file = Path(text)
+    known = is_id(text) and (store.root / text).is_dir()
+    if known or not (file.is_file() or file.suffix in _WEIGHT_FILES):
+        run = store.open(text)
+        if input_shape is not None:
+            raise InputError(f"--input-shape goes with a file; run {run.id} knows the shape of its inputs")
+        return _Source(store, model_of(run), run=run)
+    model = AttackModel(read_foreign(file, input_shape).network)
+    return _Source(store, model, file=file, input_shape=input_shape)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--input-shape is written as 3,32,32 or as 2, got {text!r}") from None
+
+
+def _preset(name: str | None, recipe: str | None) -> Mapping[str, Any]:
+    from recon_core.attack import AUTHORS_PRESETS
+
+    if name is None:
+        return {}
+    if name not in AUTHORS_PRESETS:
+        raise InputError(f"unknown preset {name!r}; the authors released {', '.join(AUTHORS_PRESETS)}")
+    preset = AUTHORS_PRESETS[name]
+    if recipe not in (None, preset["recipe"]):
+        raise InputError(f"preset {name} is of recipe {preset['recipe']}, got --recipe {recipe}; leave one of them out")
+    return preset
+
+
+def _given(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
+    """Options that were used, then --set."""
+    from recon_core.attack import AttackSettings
+    from recon_core.config import assign
+
+    values = {key: value for key, value in options.items() if value is not None}
+    for setting in settings or ():
+        assign(AttackSettings, values, setting)
+    return values

@@ -1,0 +1,57 @@
+"""Passes what a loop says on to the store and to whoever watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from recon_core.jobs.signals import StopFlag
+from recon_core.store import RunWriter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKPOINT_SECONDS = 5.0
+# A live view looks no more often than this, and every picture is a write to the disk.
+SNAPSHOT_SECONDS = 1.0
+
+
+class StoreObserver:
+    """Listens to training and to attacks alike; see their `Observer`."""
+
+    def __init__(self, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None]) -> None:
+        self._writer, self._stop, self._listener = writer, stop, listener
+        self._last_checkpoint = time.monotonic()
+        self._last_snapshot = -float("inf")
+
+    def metrics(self, row: Mapping[str, Any]) -> None:
+        self._writer.metrics(row)
+
+    def progress(self, step: int, fraction: float, message: str) -> None:
+        total = round(step / fraction) if fraction > 0 else None
+        self._writer.progress(step, message, total=total)
+        self._listener(fraction, message)
+
+    def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """While the run goes on its snapshots file holds the newest one, in the layout of the whole: (1, m, ...)."""
+        import torch
+
+        if time.monotonic() - self._last_snapshot < SNAPSHOT_SECONDS:
+            return
+        newest = {name: tensor[None] for name, tensor in tensors.items()}
+        self._writer.save_tensors("snapshots", {"steps": torch.tensor([step]), **newest})
+        self._last_snapshot = time.monotonic()
+
+    def log(self, sentence: str) -> None:
+        self._writer.log(sentence)
+
+    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        self._writer.checkpoint(step, tensors, meta)
+        self._last_checkpoint = time.monotonic()
+
+    def checkpoint_due(self) -> bool:
+        return time.monotonic() - self._last_checkpoint >= CHECKPOINT_SECONDS
+
+    def stop_requested(self) -> bool:
+        return self._stop.raised or self._writer.cancel_requested()

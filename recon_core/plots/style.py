@@ -1,0 +1,49 @@
+"""One look for all figures. Colours are those of Okabe and Ito, which colour-blind people tell apart."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from recon_core.matching.protocol import MatchSettings, Protocol
+from recon_core.matching.ssim import SsimKind
+
+BLUE, ORANGE, SKY, PURPLE, GREY, BLACK = "#0072B2", "#E69F00", "#56B4E9", "#CC79A7", "#777777", "#222222"
+GOOD, NOT_GOOD = BLUE, ORANGE
+
+_SSIM_NAMES = {SsimKind.WANG: "SSIM (Wang, 11x11 window)", SsimKind.AUTHORS: "SSIM (authors' 3x3 window)"}
+
+
+def ssim_name(settings: MatchSettings) -> str:
+    """The axis title: which SSIM it is."""
+    return _SSIM_NAMES[settings.ssim]
+
+
+def conditions(settings: MatchSettings, threshold: float | None = None) -> str:
+    """What a count depends on, for a caption."""
+    parts = [ssim_name(settings)]
+    if settings.protocol is Protocol.BUZAGLO:
+        parts.append(f"B = {settings.merge_factor:g}")
+    else:
+        parts.append(f"NCC above {settings.ncc_share:g} of the best")
+    parts.append(f"{settings.protocol} protocol")
+    if threshold is not None:
+        parts.append(f"good above {threshold:g}")
+    return ", ".join(parts)
+
+
+def figure(title: str, caption: str, x: str, y: str) -> go.Figure:
+    """An empty figure with its title, a caption below it, and named axes."""
+    text = f"<b>{title}</b><br><span style='font-size:12px;color:{GREY}'>{caption}</span>"
+    empty = go.Figure()
+    empty.update_layout(
+        template="plotly_white",
+        title={"text": text, "x": 0.02, "xanchor": "left", "y": 0.95, "yanchor": "top"},
+        font={"family": "Helvetica, Arial, sans-serif", "size": 14, "color": BLACK},
+        margin={"l": 70, "r": 30, "t": 90, "b": 80},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0},
+        width=760,
+        height=500,
+    )
+    empty.update_xaxes(title=x, zeroline=False, showline=True, linecolor=GREY, ticks="outside")
+    empty.update_yaxes(title=y, zeroline=False, showline=True, linecolor=GREY, ticks="outside")
+    return empty
