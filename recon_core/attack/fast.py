@@ -49,6 +49,8 @@ _RESCALE_BY = 2.0
 _MULTIPLIER_CONSTANT = 28.0
 _PLANAR_INPUTS = 8
 _POWER_ITERATIONS = 4
+# Of the multipliers' unit in one step.
+_LARGEST_TURN = 0.05
 
 
 class ScaledStart(NamedTuple):
@@ -221,6 +223,9 @@ class FastRecipe:
         self.z.add_(self.z_memory)
         slope = point.gradients.coefficients * self.signs
         self.q_memory.mul_(_MOMENTUM).sub_(self.q_rate * (settings.pace_lam * factor) * slope)
+        # Without a bias, candidates near zero have no gradient and so no curvature to be careful about.
+        limit = _LARGEST_TURN * self.unit
+        self.q_memory.clamp_(-limit, limit)
         self.q.add_(self.q_memory)
         floor = settings.lam_min * self.unit
         self.q_memory.mul_(self.q >= floor)
@@ -234,7 +239,12 @@ class FastRecipe:
             tensor.div_(factor)
         for tensor in (self.q, self.q_memory, self.unit):
             tensor.mul_(factor)
-        self.good = None  # its loss no longer compares
+        self._forget_loss()
+
+    def _forget_loss(self) -> None:
+        """The state to fall back to stays; its loss no longer compares, so only a non-finite one is a fall."""
+        if self.good is not None:
+            self.good = self.good._replace(loss=math.inf)
 
     def _begin_refining(self) -> None:
         for tensor in (self.z_memory, self.q_memory, self.z_square, self.q_square):
@@ -244,7 +254,7 @@ class FastRecipe:
         self.shares.copy_(share / share.sum())
         self.z_rate.copy_(self.z.square().mean().sqrt().clamp_max(1.0) * self.settings.lr_refine)
         self.pace = 1.0
-        self.good = None
+        self._forget_loss()
         self._known = None
 
     def _point_deltas(self) -> Tensor:
