@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from recon_core.cli import main
+from recon_core.store import RunStore
 
 # Before torch is imported: some tests fork, and a forked child waits for ever for its parent's OpenMP threads.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -17,3 +22,26 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "runs"
     monkeypatch.setenv("AFTERIMAGE_STORE", str(root))
     return root
+
+
+@pytest.fixture
+def store(own_store: Path) -> RunStore:
+    return RunStore(own_store)
+
+
+@pytest.fixture
+def cli(
+    own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in an empty folder, on a store of its own; gives (exit code, output, errors)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recon_core", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        captured = capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    return run

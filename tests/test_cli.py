@@ -15,28 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from recon_core.cli import main
 from recon_core.store import RunState, RunStore
 
 PROJECT = Path(__file__).parents[1]
 SMALL = ["--preset", "circle", "--set", "widths=40,30", "--set", "epochs=30"]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line on a store of its own; gives (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AFTERIMAGE_STORE", str(tmp_path / "runs"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recon_core", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
-
-    return run
 
 
 def test_a_run_is_trained_listed_shown_repeated_and_exported(cli, tmp_path: Path) -> None:

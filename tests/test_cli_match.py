@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -10,30 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from recon_core.cli import main
 from recon_core.store import Run, RunStore
 from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line on a store of its own; gives (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recon_core", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
-def store(own_store: Path) -> RunStore:
-    return RunStore(own_store)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from recon_core.cli import main
 from recon_core.config import BiasMode
 from recon_core.models import Architecture, build_network
 from recon_core.presets import Size, find_preset
@@ -19,27 +17,6 @@ from recon_core.store import Run, RunState, RunStore
 
 QUICK = ["--recipe", "paper", "--set", "engine=closed", "--set", "dtype=float32", "--set", "iterations=20",
          "--set", "device=cpu", "--m", "6"]  # fmt: skip
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line on a store of its own; gives (exit code, output, errors)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recon_core", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
-def store(own_store: Path) -> RunStore:
-    return RunStore(own_store)
 
 
 @pytest.fixture

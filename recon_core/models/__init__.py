@@ -7,7 +7,6 @@ from recon_core.models.dense import (
     forward_pass,
     gated,
     gradient_gram,
-    parameter_gradients,
     soften,
 )
 from recon_core.models.network import Architecture, Network, architecture_of, build_network
@@ -23,6 +22,5 @@ __all__ = [
     "forward_pass",
     "gated",
     "gradient_gram",
-    "parameter_gradients",
     "soften",
 ]

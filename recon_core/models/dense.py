@@ -86,16 +86,6 @@ def backward_deltas(
     return deltas[::-1]
 
 
-def parameter_gradients(
-    layers: Sequence[DenseLayer], inputs: Sequence[Tensor], deltas: Sequence[Tensor]
-) -> list[DenseLayer]:
-    """Sum over samples of each layer's gradient."""
-    return [
-        DenseLayer(delta.T @ a, None if layer.bias is None else delta.sum(0))
-        for layer, a, delta in zip(layers, inputs, deltas, strict=True)
-    ]
-
-
 def gradient_gram(layers: Sequence[DenseLayer], inputs: Sequence[Tensor], deltas: Sequence[Tensor]) -> list[Tensor]:
     """Per layer, the (n, n) inner products of the per-sample gradients, which are never formed.
 

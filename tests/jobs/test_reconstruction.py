@@ -44,11 +44,6 @@ class Silent:
         return False
 
 
-@pytest.fixture
-def store(own_store: Path) -> RunStore:
-    return RunStore(own_store)
-
-
 def trained(store: RunStore, **data: Any) -> Run:
     values = find_preset("circle").values(Size.QUICK)
     values["model"] |= {"widths": (20, 12), "seed": 5}

@@ -27,11 +27,6 @@ ATTACK = {"recipe": "paper", "m": 4, "iterations": 32, "engine": "closed", "dtyp
 
 
 @pytest.fixture
-def store(own_store: Path) -> RunStore:
-    return RunStore(own_store)
-
-
-@pytest.fixture
 def model(store: RunStore, tmp_path: Path) -> Run:
     network = build_network(Architecture((1, 8, 8), (10, 6), 1), init_scale="kaiming", seed=1)
     torch.save(network.state_dict(), tmp_path / "theirs.pth")

@@ -65,11 +65,6 @@ def failed_run(store: RunStore) -> Run:
     return run
 
 
-@pytest.fixture
-def store(own_store: Path) -> RunStore:
-    return RunStore(own_store)
-
-
 class TestEmptyStore:
     def test_says_what_this_is_and_what_to_do_next(self, own_store: Path) -> None:
         app = visit()
