@@ -46,6 +46,12 @@ def _list(root: str) -> list[RunSummary]:
     return RunStore(Path(root)).list()
 
 
+def forget() -> None:
+    """Read anew what a page has just changed."""
+    _list.clear()
+    _details.clear()
+
+
 def run_details(run_id: str) -> RunDetails:
     """One run, whatever state its folder is in, at most a second old. `run_id` may come from an address."""
     return _details(str(default_root()), run_id)

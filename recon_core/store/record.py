@@ -155,7 +155,8 @@ def resolved_status(folder: Path) -> Status:
             # A run that ends writes its status before it frees the lock, so it may have ended in between.
             status = read_status(folder)
             if status.state is RunState.RUNNING:
-                return interrupted(status)
+                # A worker that was asked to stop and took too long ends itself, see recon_core.worker.
+                return stopped(status) if (folder / layout.CANCEL).exists() else interrupted(status)
         return status
     except DamagedError as fault:
         return broken_status(fault)
@@ -166,6 +167,12 @@ def interrupted(status: Status) -> Status:
     reached = f"step {status.step}" + (f" of {status.total}" if status.total is not None else "")
     message = f"its process ended unexpectedly at {reached}; resume it to go on"
     return replace(status, state=RunState.INTERRUPTED, message=message, pid=None)
+
+
+def stopped(status: Status) -> Status:
+    """The status of a run that was ended on request before it could save where it was."""
+    message = "stopped on request in the middle of a step; resuming goes on from its last checkpoint"
+    return replace(status, state=RunState.CANCELLED, message=message, pid=None)
 
 
 def broken_status(fault: DamagedError) -> Status:

@@ -134,6 +134,10 @@ class Run:
         """
         return RunWriter(self.dir)
 
+    def cancel_requested(self) -> bool:
+        """Whether somebody asked for an end that has not come yet."""
+        return (self.dir / layout.CANCEL).exists()
+
     def request_cancel(self) -> bool:
         """Ask whoever works on this run to stop, or take it out of the line. Whether there was anything to stop."""
         state = self.status().state

@@ -1,0 +1,155 @@
+"""`python -m recon_core.dispatcher STORE`: start the runs in line, as many at once as the machine has slots.
+
+Each run is a process of its own that outlives this one. A slot is a lock which its worker inherits and holds
+until it dies, so that a second dispatcher, after the first was killed, counts the same slots as taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from recon_core.errors import AfterimageError, InputError
+from recon_core.jobs.queue import Ticket, dispatcher_lock, module_environment, queue_folder, tickets
+from recon_core.jobs.slots import Slot, slots
+from recon_core.store import Run, RunState, RunStore, layout, lock
+
+_POLL_SECONDS = 0.2
+_ENDED = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class _Worker:
+    ticket: Ticket
+    process: subprocess.Popen[bytes]
+
+
+class Prospect(Enum):
+    """What can become of a ticket without anybody's doing."""
+
+    READY = "its parents are done"
+    WAITING = "a parent is in line or at work"
+    BLOCKED = "a parent ended early"
+    GONE = "its run is deleted, damaged, or no longer in line"
+
+
+class Dispatcher:
+    """Hands out the tickets of one store until there is nothing left that could start by itself."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = RunStore(root)
+        self._root = root
+        self._workers: list[_Worker] = []
+
+    def work(self) -> None:
+        while self.hand_out() or self._workers:
+            time.sleep(_POLL_SECONDS)
+            self._reap()
+
+    def hand_out(self) -> bool:
+        """Start what can start now. Whether something is left that will start without anybody's doing."""
+        started = {worker.ticket.run_id for worker in self._workers}
+        hopeful = False
+        for ticket in tickets(self._root):
+            if ticket.run_id in started:
+                continue
+            prospect = self.prospect(ticket)
+            if prospect is Prospect.GONE:
+                _drop(ticket)
+            elif prospect is Prospect.READY and not self._start(ticket):
+                return True  # all slots are taken, and the line keeps its order
+            hopeful |= prospect in (Prospect.READY, Prospect.WAITING)
+        return hopeful
+
+    def prospect(self, ticket: Ticket) -> Prospect:
+        try:
+            run = self._store.open(ticket.run_id)
+            if run.status().state is not RunState.QUEUED:  # cancelled while it waited, or taken up by somebody else
+                return Prospect.GONE
+            states = {parent: self._store.open(parent).status().state for parent in run.parents}
+        except AfterimageError:
+            return Prospect.GONE
+        for parent, state in states.items():
+            if state in _ENDED:
+                _explain(run, f"waits for {parent}, which is {state}; resume that one first")
+                return Prospect.BLOCKED
+        return Prospect.READY if all(state is RunState.DONE for state in states.values()) else Prospect.WAITING
+
+    def _start(self, ticket: Ticket) -> bool:
+        run = self._store.open(ticket.run_id)
+        for slot in slots():
+            path = queue_folder(self._root) / f"slot-{slot.number}.lock"
+            handle = None if lock.is_held(path) else lock.acquire(path)
+            if handle is not None:
+                try:
+                    self._workers.append(_Worker(ticket, _spawn(run, slot, handle)))
+                finally:
+                    os.close(handle)  # the worker's copy keeps the lock
+                return True
+        return False
+
+    def _reap(self) -> None:
+        for worker in list(self._workers):
+            if worker.process.poll() is None:
+                continue
+            self._workers.remove(worker)
+            _drop(worker.ticket)
+            with contextlib.suppress(AfterimageError):  # deleted meanwhile
+                run = self._store.open(worker.ticket.run_id)
+                if run.status().state is RunState.QUEUED:
+                    with run.writer() as writer:
+                        code = worker.process.returncode
+                        writer.finish(RunState.FAILED, None, f"its process ended with code {code} before it began")
+
+
+def _spawn(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:
+    # What the interpreter or a library says when it dies belongs to the run's own log.
+    with (run.dir / layout.LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "recon_core.worker", str(run.dir)],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(handle,),
+            env={**module_environment(), **slot.environment()},
+        )
+
+
+def _drop(ticket: Ticket) -> None:
+    with contextlib.suppress(OSError):
+        ticket.path.unlink(missing_ok=True)
+
+
+def _explain(run: Run, message: str) -> None:
+    """Say on the run why it waits, once."""
+    if run.status().message != message:
+        with contextlib.suppress(InputError), run.writer() as writer:
+            writer.requeue(message)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m recon_core.dispatcher STORE\n")
+        return 2
+    root = Path(arguments[0]).absolute()
+    dispatcher = Dispatcher(root)
+    while (handle := lock.acquire(dispatcher_lock(root))) is not None:
+        try:
+            dispatcher.work()
+        finally:
+            os.close(handle)
+        # Whoever put up a ticket while this process was leaving found the lock still held and started nobody.
+        if not any(dispatcher.prospect(ticket) in (Prospect.READY, Prospect.WAITING) for ticket in tickets(root)):
+            break
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

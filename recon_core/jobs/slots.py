@@ -1,0 +1,64 @@
+"""How many runs this machine takes at once, and what share of it each one gets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from recon_core.errors import InputError
+
+SLOTS_VARIABLE = "AFTERIMAGE_SLOTS"
+_CORES_PER_RUN = 2
+_GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one run: the environment that keeps it from taking the others' share."""
+
+    number: int
+    threads: int
+    gpu: int | None
+
+    def environment(self) -> dict[str, str]:
+        found = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        return found if self.gpu is None else {**found, "CUDA_VISIBLE_DEVICES": str(self.gpu)}
+
+
+def core_count() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def slots() -> list[Slot]:
+    """One for each GPU, else one for every two cores; as many as AFTERIMAGE_SLOTS says where it is set."""
+    cores, gpus = core_count(), _visible_gpus()
+    count = _wish() or len(gpus) or max(1, cores // _CORES_PER_RUN)
+    threads = min(max(1, cores // count), _thread_limit() or cores)
+    return [Slot(number, threads, gpus[number % len(gpus)] if gpus else None) for number in range(count)]
+
+
+def _wish() -> int | None:
+    text = os.environ.get(SLOTS_VARIABLE)
+    if not text:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise InputError(f"{SLOTS_VARIABLE} must be a number of runs from 1 to 1024, got {text!r}")
+    return int(text)
+
+
+def _thread_limit() -> int | None:
+    """Whoever sets OMP_NUM_THREADS for the app means its runs too."""
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _visible_gpus() -> list[int]:
+    """Numbers of the NVIDIA cards, found without importing torch."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [int(part) for part in chosen.split(",") if part.strip().isdecimal()]
+    return list(range(len(list(_GPUS.iterdir())))) if _GPUS.is_dir() else []

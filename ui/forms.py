@@ -1,0 +1,129 @@
+"""Settings as widgets, made from the config classes themselves, so that a new setting shows up by itself.
+
+An empty field means "as the preset says", and shows what that is. What is typed goes to the engine as text,
+which checks it and answers with a sentence; nothing is checked twice.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin
+
+import streamlit as st
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+COLUMNS = 3
+
+
+def config_form(
+    kind: type[BaseModel], base: Mapping[str, Any], fields: Sequence[str], *, prefix: str
+) -> dict[str, Any]:
+    """Widgets for the `fields` of `kind`, written "group.name" or "name", over the values of `base`.
+
+    Returns what was filled in, nested like the config: lay it over `base` and parse it.
+    """
+    given: dict[str, Any] = {}
+    for start in range(0, len(fields), COLUMNS):
+        for column, path in zip(st.columns(COLUMNS), fields[start : start + COLUMNS], strict=False):
+            with column:
+                value = _widget(_field(kind, path), path, _lookup(base, path), f"{prefix}_{path}")
+            if value is not None:
+                _put(given, path, value)
+    return given
+
+
+def fill_form(kind: type[BaseModel], base: Mapping[str, Any], config: Mapping[str, Any], *, prefix: str) -> None:
+    """Put a run's settings into the form: what differs from `base`. Call it before the form is drawn."""
+    for path in field_paths(kind):
+        value, usual = _lookup(config, path), _lookup(base, path)
+        key = f"{prefix}_{path}"
+        if value is None or _text(value) == _text(usual):
+            st.session_state.pop(key, None)
+        else:
+            st.session_state[key] = _text(value)
+
+
+def field_paths(kind: type[BaseModel]) -> list[str]:
+    """All settings of `kind`, groups spelt out: "data.n"."""
+    found = []
+    for name, field in kind.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            found += [f"{name}.{inner}" for inner in group.model_fields]
+        else:
+            found.append(name)
+    return found
+
+
+def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` laid over `base`, group by group."""
+    result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()}
+    for key, value in given.items():
+        below = result.get(key)
+        result[key] = {**below, **value} if isinstance(value, Mapping) and isinstance(below, dict) else value
+    return result
+
+
+def _widget(field: FieldInfo, path: str, usual: Any, key: str) -> Any:
+    label = path.rpartition(".")[2].replace("_", " ")
+    shown = _text(usual) if usual is not None else _text(field.get_default()) or "none"
+    settings: dict[str, Any] = {
+        "key": key,
+        "help": field.description,
+        "bind": "query-params",
+        "persist_state": "session",
+    }
+    choices = _choices(field.annotation)
+    if choices:
+        return st.selectbox(label, choices, index=None, placeholder=shown, **settings)
+    return (st.text_input(label, value="", placeholder=shown, **settings) or "").strip() or None
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The values a field may take, where they can be listed."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(member.value) for member in annotation]
+    if annotation is bool:
+        return ["true", "false"]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return [str(value) for value in get_args(annotation)]
+    if origin in (Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        return _choices(members[0]) if len(members) == 1 else []
+    return []
+
+
+def _field(kind: type[BaseModel], path: str) -> FieldInfo:
+    group, _, name = path.rpartition(".")
+    owner = kind.model_fields[group].annotation if group else kind
+    assert isinstance(owner, type)
+    assert issubclass(owner, BaseModel)
+    return owner.model_fields[name]
+
+
+def _lookup(values: Mapping[str, Any], path: str) -> Any:
+    node: Any = values
+    for part in path.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def _put(values: dict[str, Any], path: str, value: Any) -> None:
+    *groups, name = path.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+    values[name] = value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    return str(value.value if isinstance(value, Enum) else value)
