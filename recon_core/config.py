@@ -118,9 +118,9 @@ class DataConfig(Frozen):
     partition); give one of them. A balanced draw takes equally many from each class.
     """
 
-    source: Source = Source.CIFAR10
+    source: Source = Field(Source.CIFAR10, description="where the samples come from; -full sets are downloaded")
     path: str | None = Field(None, description="folder or .npz of the user's own images; only with those sources")
-    task: Task = Task.BINARY
+    task: Task = Field(Task.BINARY, description="two sides, several classes, or values of -1 and 1 to be met exactly")
     n: int | None = Field(None, ge=2, description="training samples in all")
     per_class: int | None = Field(None, ge=1, description="training samples per class")
     partition: str | None = Field(
@@ -128,7 +128,7 @@ class DataConfig(Frozen):
         description="odd-even, animals-vehicles, faces, or 'a,b|c,d': classes of the negative | the positive side",
     )
     classes: Listed[str] | None = Field(None, description="multiclass: names or numbers of the classes to use")
-    selection: Selection = Selection.FIRST
+    selection: Selection = Field(Selection.FIRST, description="the first samples of each class, or a draw by the seed")
     seed: int = Field(0, ge=0, description="of the seeded selection, and of planar noise and random labels")
     labels: PlanarLabels = Field(PlanarLabels.ALTERNATING, description="planar sets only")
     radius_noise: float = Field(0.0, ge=0.0, le=1.0, description="planar sets only: standard deviation of the radius")
@@ -153,12 +153,12 @@ class ModelConfig(Frozen):
     widths: Listed[int] = Field((1000, 1000), description="hidden layer widths, e.g. 1000,1000")
     conv_kernel: int | None = Field(None, ge=1, description="kernel size k of CONV(k, C)-widths-1")
     conv_channels: int | None = Field(None, ge=1, description="output channels C of CONV(k, C)-widths-1")
-    bias: BiasMode = BiasMode.FIRST
+    bias: BiasMode = Field(BiasMode.FIRST, description="layers with a bias: the first, all hidden ones, none")
     init_scale: float | Literal["kaiming"] = Field(
         1e-4, description="standard deviation of the first layer at the start, or kaiming for torch's own"
     )
-    seed: int = Field(0, ge=0)
-    dtype: Literal["float32", "float64"] = "float32"
+    seed: int = Field(0, ge=0, description="of the weights before training")
+    dtype: Literal["float32", "float64"] = Field("float32", description="precision of the weights and of training")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -183,10 +183,14 @@ class TrainingConfig(Frozen):
     Left out, `recipe` is flow for a classifier without decay, stationary with decay, paper otherwise.
     """
 
-    recipe: Recipe = Recipe.FLOW
-    loss: LossName = LossName.LOGISTIC
+    recipe: Recipe = Field(
+        Recipe.FLOW,
+        description="flow: gradient flow in few steps, for classifiers; stationary: to rest under weight decay; "
+        "paper: gradient descent; sgd: in mini-batches",
+    )
+    loss: LossName = Field(LossName.LOGISTIC, description="follows from the task unless set")
     weight_decay: float = Field(0.0, ge=0.0, description="lambda of mean loss + lambda/2 |theta|^2")
-    huber_delta: float = Field(1.0, gt=0.0)
+    huber_delta: float = Field(1.0, gt=0.0, description="huber only: where the loss turns from square to straight")
     learning_rate: float | None = Field(None, gt=0.0, description="paper and sgd; 0.01, or 0.5 multiclass, if unset")
     batch_size: int = Field(50, ge=1, description="sgd only")
     epochs: int | None = Field(None, ge=1, description="steps at most; for sgd, passes over the data")
@@ -195,7 +199,7 @@ class TrainingConfig(Frozen):
     target_residual: float | None = Field(
         None, gt=0.0, lt=1.0, description="stop at this relative gradient norm (decay) or layer-1 KKT residual (none)"
     )
-    max_seconds: float | None = Field(None, gt=0.0)
+    max_seconds: float | None = Field(None, gt=0.0, description="stop after so many seconds of work")
     max_change: float = Field(
         0.1, gt=0.0, le=1.0, description="flow and stationary: relative change of a layer in one step"
     )
@@ -208,7 +212,7 @@ class TrainingConfig(Frozen):
         if not isinstance(values, Mapping) or values.get("recipe") is not None:
             return values
         classifies = values.get("loss", LossName.LOGISTIC) in (LossName.LOGISTIC, LossName.CROSS_ENTROPY)
-        decays = isinstance(decay := values.get("weight_decay", 0), int | float) and decay > 0
+        decays = _is_positive(values.get("weight_decay", 0))
         recipe = Recipe.STATIONARY if decays else Recipe.FLOW if classifies else Recipe.PAPER
         return {**values, "recipe": recipe}
 
@@ -248,7 +252,7 @@ class TrainConfig(Frozen):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto takes a GPU where there is one")
 
     @model_validator(mode="before")
     @classmethod
@@ -259,7 +263,8 @@ class TrainConfig(Frozen):
         data, training = values.get("data", {}), values.get("training", {})
         if not isinstance(data, Mapping) or not isinstance(training, Mapping) or "loss" in training:
             return values
-        fits = LOSSES.get(data.get("task", Task.BINARY))
+        task = data.get("task", Task.BINARY)
+        fits = LOSSES.get(task) if isinstance(task, str) else None
         return {**values, "training": {**training, "loss": fits[0]}} if fits else values
 
     @model_validator(mode="after")
@@ -272,7 +277,18 @@ class TrainConfig(Frozen):
         return self
 
 
+def _is_positive(value: Any) -> bool:
+    """Of a setting that is yet to be checked; it may be text, as on a command line."""
+    try:
+        return float(value) > 0
+    except (TypeError, ValueError):
+        return False
+
+
 C = TypeVar("C", bound=BaseModel)
+
+_SHOWN_LENGTH = 80
+_SENTENCE_LENGTH = 500
 
 
 def parse_config(kind: type[C], values: Mapping[str, Any]) -> C:
@@ -287,16 +303,27 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     if fault["type"] == "extra_forbidden":
         level = _level(kind, fault["loc"][:-1])
-        return f"unknown key {'.'.join(map(str, fault['loc']))!r}; known here: {', '.join(level.model_fields)}"
+        key = ".".join(map(str, fault["loc"]))
+        return f"unknown key {_shown(key)}; known here: {', '.join(level.model_fields)}"
     # Positions in a list and members of a union follow the field's name; only the name helps.
     fields = [part for depth, part in enumerate(fault["loc"]) if _is_field(kind, fault["loc"][: depth + 1])]
     key = ".".join(map(str, fields))
-    message = fault["msg"].removeprefix("Value error, ")
+    message = _one_line(fault["msg"].removeprefix("Value error, "))
     if fault["type"] == "value_error":
         return f"{key}: {message}" if key else message
     if fault["type"] == "missing":
         return f"{key} is missing"
-    return f"{key} must be {message.removeprefix('Input should be ')}, got {fault['input']!r}"
+    return f"{key} must be {message.removeprefix('Input should be ')}, got {_shown(fault['input'])}"
+
+
+def _shown(value: object) -> str:
+    """A value as one would type it, cut where it is long; what is between may be anybody's."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SENTENCE_LENGTH]
 
 
 def _level(kind: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:

@@ -178,7 +178,8 @@ class AttackSettings(Frozen):
             return values
         given = {key: value for key, value in values.items() if value is not None}
         recipe = given.get("recipe", AttackRecipe.FAST)
-        return {**RECIPE_DEFAULTS.get(recipe, {}), **given}
+        usual = next((values for known, values in RECIPE_DEFAULTS.items() if known == recipe), {})
+        return {**usual, **given}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

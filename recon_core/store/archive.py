@@ -118,7 +118,8 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise InputError(f"{path.name} is not a readable zip ({error}); export the runs again") from None
+        said = " ".join(str(error).split())[:200]  # zipfile quotes names from the file, of any length
+        raise InputError(f"{path.name} is not a readable zip ({said}); export the runs again") from None
 
 
 def _refuse(path: Path, reason: str) -> InputError:
@@ -153,7 +154,7 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path, limits: ZipLimits) ->
         shown = repr(entry.filename[:120])
         mode = entry.external_attr >> 16
         run_id, _, relative = entry.filename.partition("/")
-        if entry.is_dir() and is_id(run_id) and relative in ("", f"{layout.CHECKPOINTS}/"):
+        if entry.filename.endswith("/") and is_id(run_id) and relative in ("", f"{layout.CHECKPOINTS}/"):
             continue
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise _refuse(path, f"{shown} is not a plain file")
@@ -167,10 +168,12 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path, limits: ZipLimits) ->
             raise _refuse(path, f"{shown} would grow from {entry.compress_size} to {entry.file_size} bytes")
         if entry.file_size > limits.text_bytes and not relative.endswith(".safetensors"):
             raise _refuse(path, f"{shown} has {entry.file_size} bytes, more than {limits.text_bytes}")
+        if entry.header_offset < 0:
+            raise _refuse(path, f"{shown} would begin before the zip itself")
         if entry.filename in seen:
             raise _refuse(path, f"{shown} is there twice")
         seen.add(entry.filename)
-    files = [entry for entry in entries if not entry.is_dir()]
+    files = [entry for entry in entries if not entry.filename.endswith("/")]
     total = sum(entry.file_size for entry in files)
     packed = os.fstat(archive.fp.fileno()).st_size if archive.fp else 0
     if total > limits.total_bytes:
