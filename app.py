@@ -1,30 +1,84 @@
-"""Home: what this is, and the runs in the store; `?run=<id>` shows one of them."""
+"""Home: what this is, three ways in, and the runs in the store.
+
+`?view=circle` is the circle, `?chain=<id>` an experiment at work, `?run=<id>` one run.
+"""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from pathlib import Path
+
 import streamlit as st
 
+from recon_core.jobs.queue import ensure_dispatcher
 from recon_core.store import default_root
 from ui.faults import told
 from ui.live import keep_fresh
+from ui.look import show_look
 from ui.runs import is_active, show_run, show_runs
 from ui.store import recent_runs, run_details
 from ui.words import plain
 
 TEXT_WIDTH = 860  # pixels: lines longer than this are hard to follow
 FIRST_COMMAND = "python -m recon_core train --preset cifar10-50"
+PICTURE = Path(__file__).parent / "assets" / "home.png"
+IMPORT_PAGE = "pages/1_Train.py"
+CIRCLE, CHAIN = "circle", "chain"
+
+# Streamlit's buttons have one size; these three are to be seen from the back of a lecture hall.
+BIG_BUTTONS = """<style>
+.st-key-ways button { min-height: 4.2rem; }
+.st-key-ways button p { font-size: 1.2rem; font-weight: 600; line-height: 1.25; white-space: normal; }
+</style>"""
 
 
 def home() -> None:
     st.title("Afterimage", anchor=False)
-    st.markdown(
+    words, picture = st.columns([5, 6], gap="large", vertical_alignment="center")
+    words.markdown(
         "A network that has learnt its training images by heart keeps traces of them in its weights, sometimes "
         "enough to draw the images back from the weights alone. Afterimage is a workbench for seeing that happen: "
-        "it trains such networks in seconds on an ordinary computer, records how close they came to knowing every "
-        "image by heart, and keeps each run so that it can be looked at, repeated and passed on.",
+        "it trains such networks in seconds on an ordinary computer, attacks them with nothing but their weights, and "
+        "counts what comes back, next to what chance alone would bring.",
         width=TEXT_WIDTH,
     )
+    with picture:
+        st.image(str(PICTURE), width="stretch", output_format="PNG")
+        st.caption("Above: images a network was trained on. Below: what an attack drew out of its weights.")
+    ways_in()
     keep_fresh(list_runs, lambda: any(is_active(run.status) for run in recent_runs()))
+
+
+def ways_in() -> None:
+    st.html(BIG_BUTTONS)
+    with st.container(key="ways"):
+        circle, images, own = st.columns(3, gap="medium")
+    with circle:
+        if st.button(
+            "Watch the circle", key="way-circle", icon=":material/animation:", type="primary", width="stretch"
+        ):
+            st.query_params["view"] = CIRCLE
+            st.rerun()
+        st.caption("Twenty points, learnt and found again, live. The whole idea in one picture.")
+    with images:
+        if st.button(
+            "Reconstruct CIFAR images",
+            key="way-images",
+            icon=":material/photo_library:",
+            type="primary",
+            width="stretch",
+        ):
+            with engine():
+                from ui.chain import start_first_chain
+            st.query_params[CHAIN] = start_first_chain()
+            st.rerun()
+        st.caption("Trains on 25 animals and 25 vehicles, then draws them back. About a minute, nothing to set.")
+    with own:
+        if st.button(
+            "Bring your own model", key="way-own", icon=":material/upload_file:", type="primary", width="stretch"
+        ):
+            st.switch_page(IMPORT_PAGE, query_params={"t_view": "From elsewhere"})
+        st.caption("A checkpoint of yours, attacked the same way. It stays on this machine.")
 
 
 def list_runs() -> None:
@@ -39,8 +93,8 @@ def list_runs() -> None:
 def first_steps() -> None:
     with st.container(border=True, width=TEXT_WIDTH):
         st.markdown(
-            "**There are no runs yet.** Start the first one in a terminal, in the project's folder with its `.venv` "
-            "active:"
+            "**There are no runs yet.** Press one of the buttons above, or start one in a terminal, in the project's "
+            "folder with its `.venv` active:"
         )
         st.code(FIRST_COMMAND, language=None)
         st.markdown(
@@ -51,16 +105,41 @@ def first_steps() -> None:
 
 
 def one_run(run_id: str) -> None:
-    if st.button("All runs", icon=":material/arrow_back:"):
+    back = "Back to the circle" if "view" in st.query_params else "Back" if CHAIN in st.query_params else "All runs"
+    if st.button(back, icon=":material/arrow_back:"):
         del st.query_params["run"]
         st.rerun()
     st.title(plain(run_details(run_id).name), anchor=False)
     keep_fresh(lambda: show_run(run_details(run_id)), lambda: is_active(run_details(run_id).status))
 
 
-st.set_page_config(page_title="Afterimage", page_icon="👁️", layout="wide")
-with told():
+def engine() -> AbstractContextManager[None]:
+    """For imports that bring in the whole engine: seconds, the first time, and the home page is there without it."""
+    return st.spinner("Loading the engine, which takes some seconds the first time")
+
+
+def page() -> None:
+    show_look()
+    ensure_dispatcher(default_root())  # runs put in line before the machine was switched off go on
     if "run" in st.query_params:
         one_run(st.query_params["run"])
+    elif CHAIN in st.query_params:
+        with engine():
+            from ui.chain import chain_view
+        chain_view(st.query_params[CHAIN])
+    elif st.query_params.get("view") == CIRCLE:
+        with engine():
+            from ui.circle import circle_view
+        circle_view()
     else:
         home()
+
+
+st.set_page_config(
+    page_title="Afterimage",
+    page_icon="👁️",
+    layout="wide",
+    initial_sidebar_state="collapsed" if st.query_params.get("view") == CIRCLE else "auto",  # all room to the picture
+)
+with told():
+    page()

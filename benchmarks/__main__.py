@@ -13,6 +13,7 @@ BENCHMARKS = {
     "train": "how much sooner flow reaches the papers' loss, and what a step costs",
     "reconstruct": "how many images come back, beside their floors, and how much sooner than the papers' recipe",
     "match": "matching 500 images with 100,000 candidates",
+    "match_page": "what a move of a slider costs on the Match page, with as many",
 }
 
 

@@ -35,7 +35,7 @@ def measure() -> dict[str, float]:
 
 def _matching() -> dict[str, float]:
     """The search against the plain matrix product in it; merging again against the whole first matching."""
-    task = _Task()
+    task = SyntheticTask()
     settings = MatchSettings()
     x = task.x.flatten(1)
     product = torch.empty(IMAGES, CANDIDATES)
@@ -96,7 +96,7 @@ def _ssim() -> dict[str, float]:
 def _peak_of_one_matching() -> float:
     """Peak memory, in GiB, of a process that holds the pool, searches, and merges at every factor."""
     torch.set_num_threads(THREADS)
-    task = _Task()
+    task = SyntheticTask()
     prepared = prepare(task.x, task.mean, task.candidates, MatchSettings())
     for factor in MERGE_FACTORS:
         prepared.merge(factor)
@@ -104,7 +104,7 @@ def _peak_of_one_matching() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
-class _Task:
+class SyntheticTask:
     """Half of the training images are there to be found, from faint to nearly exact; the other candidates are noise.
 
     So C is small for the one half and runs to its limit for the other: both ways of merging are timed.

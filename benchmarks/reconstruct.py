@@ -32,7 +32,6 @@ from recon_core.training import train
 
 THRESHOLD = 0.4
 PAPER_BUDGET = 360.0
-CONV_ITERATIONS = 150
 
 
 @dataclass
@@ -148,10 +147,10 @@ def measure() -> dict[str, Any]:
 def _convolution(found: dict[str, Any], floors: dict[str, Any]) -> None:
     model = _trained(find_preset("cifar10-conv").config().model_dump())
     start = time.perf_counter()
-    outcome = attack(model.target, _settings(model, iterations=CONV_ITERATIONS), _Listener())
+    outcome = attack(model.target, _settings(model), _Listener())
     found["conv_seconds"] = time.perf_counter() - start
     found["conv_good"] = _good(model, outcome.candidates)
-    floors["conv_good"] = _floors(model, iterations=CONV_ITERATIONS)
+    floors["conv_good"] = _floors(model)
     _say(f"conv: {found['conv_good']} good, floors {floors['conv_good']}")
 
 

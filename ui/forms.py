@@ -1,7 +1,7 @@
 """Settings as widgets, made from the config classes themselves, so that a new setting shows up by itself.
 
-An empty field means "as the preset says", and shows what that is. What is typed goes to the engine as text,
-which checks it and answers with a sentence; nothing is checked twice.
+An empty field means "as the preset says", and shows what that is; `none` takes back what the preset sets. What is
+typed goes to the engine as text, which checks it and answers with a sentence; nothing is checked twice.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 COLUMNS = 3
+NOTHING = "none"
 
 
 def config_form(
@@ -30,7 +31,7 @@ def config_form(
         for column, path in zip(st.columns(COLUMNS), fields[start : start + COLUMNS], strict=False):
             with column:
                 value = _widget(_field(kind, path), path, _lookup(base, path), f"{prefix}_{path}")
-            if value is not None:
+            if value != "":
                 _put(given, path, value)
     return given
 
@@ -38,12 +39,11 @@ def config_form(
 def fill_form(kind: type[BaseModel], base: Mapping[str, Any], config: Mapping[str, Any], *, prefix: str) -> None:
     """Put a run's settings into the form: what differs from `base`. Call it before the form is drawn."""
     for path in field_paths(kind):
-        value, usual = _lookup(config, path), _lookup(base, path)
-        key = f"{prefix}_{path}"
-        if value is None or _text(value) == _text(usual):
-            st.session_state.pop(key, None)
-        else:
-            st.session_state[key] = _text(value)
+        text, usual = _text(_lookup(config, path)), _text(_lookup(base, path))
+        listed = _choices(_field(kind, path).annotation)
+        taken_back = None if listed else NOTHING
+        # Emptied rather than forgotten: what the address says would come back.
+        st.session_state[f"{prefix}_{path}"] = (None if listed else "") if text == usual else text or taken_back
 
 
 def field_paths(kind: type[BaseModel]) -> list[str]:
@@ -68,8 +68,9 @@ def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widget(field: FieldInfo, path: str, usual: Any, key: str) -> Any:
+    """What was filled in: text, None where `none` was typed, "" where nothing was."""
     label = path.rpartition(".")[2].replace("_", " ")
-    shown = _text(usual) if usual is not None else _text(field.get_default()) or "none"
+    shown = _text(usual) if usual is not None else _text(field.get_default()) or NOTHING
     settings: dict[str, Any] = {
         "key": key,
         "help": field.description,
@@ -78,8 +79,9 @@ def _widget(field: FieldInfo, path: str, usual: Any, key: str) -> Any:
     }
     choices = _choices(field.annotation)
     if choices:
-        return st.selectbox(label, choices, index=None, placeholder=shown, **settings)
-    return (st.text_input(label, value="", placeholder=shown, **settings) or "").strip() or None
+        return st.selectbox(label, choices, index=None, placeholder=shown, **settings) or ""
+    typed = (st.text_input(label, value="", placeholder=shown, **settings) or "").strip()
+    return None if typed.lower() == NOTHING else typed
 
 
 def _choices(annotation: Any) -> list[str]:

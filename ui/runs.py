@@ -132,7 +132,7 @@ def show_run(run: RunDetails) -> None:
         _show_figures(figures)
     if run.config:
         st.subheader("Settings", anchor=False)
-        _show_settings(run.config)
+        show_settings(run.config)
     st.subheader("Log", anchor=False)
     if run.log:
         st.code("\n".join(run.log), language=None, wrap_lines=True)
@@ -194,7 +194,7 @@ def _show_figures(figures: Mapping[str, str]) -> None:
             column.metric(plain(name), value, border=True)
 
 
-def _show_settings(config: Mapping[str, Any]) -> None:
+def show_settings(config: Mapping[str, Any]) -> None:
     """A table for each section; what was left unset is left out."""
     sections = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     rest = {key: value for key, value in config.items() if key not in sections}

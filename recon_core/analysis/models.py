@@ -27,6 +27,17 @@ class ModelRow:
     test_loss: float | None
     reconstructed: int | None = None
     """Good reconstructions, where a match run counted them."""
+    floor: int | None = None
+    """The most that the mean image alone or an untrained network matches."""
+    merge_factor: float | None = None
+    """B of the match run, like `ssim`, the kind it scored with."""
+    ssim: str | None = None
+    weight_decay: float | None = None
+    margin: float | None = None
+    """The smallest of all samples'."""
+    kkt_layer1: float | None = None
+    """Share of layer 1 that samples on the margin do not explain, 0 to 1; like `kkt`, of all layers."""
+    kkt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,8 +50,10 @@ class ModelTable:
         return pd.DataFrame([vars(row) for row in self.rows])
 
 
-def model_row(name: str, result: Mapping[str, Any], reconstructed: int | None = None) -> ModelRow:
-    """From the result of a training run."""
+def model_row(
+    name: str, result: Mapping[str, Any], reconstructed: int | None = None, weight_decay: float | None = None
+) -> ModelRow:
+    """From the result of a training run; the decay stands in its config."""
     missing = [key for key in ("n", "log_loss", "train_error") if result.get(key) is None]
     if missing:
         raise InputError(f"the result of {name} does not hold {', '.join(missing)}; it is not a finished training run")
@@ -48,18 +61,27 @@ def model_row(name: str, result: Mapping[str, Any], reconstructed: int | None = 
     test_error, log_loss = result.get("test_error"), float(result["log_loss"])
     return ModelRow(
         name=name,
-        architecture=_architecture(shape) if shape else "",
+        architecture=architecture_words(shape) if shape else "",
         n=int(result["n"]),
         train_loss=math.exp(min(log_loss, 700.0)),
         log_train_loss=log_loss,
         train_error=float(result["train_error"]),
         test_accuracy=None if test_error is None else 1.0 - float(test_error),
-        test_loss=None if result.get("test_loss") is None else float(result["test_loss"]),
+        test_loss=_number(result.get("test_loss")),
         reconstructed=reconstructed,
+        weight_decay=weight_decay,
+        margin=_number(result.get("margin_min")),
+        kkt_layer1=_number(result.get("kkt_layer1")),
+        kkt=_number(result.get("kkt")),
     )
 
 
-def _architecture(shape: Mapping[str, Any]) -> str:
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def architecture_words(shape: Mapping[str, Any]) -> str:
+    """As the papers write it, 3072-1000-1000-1."""
     conv = f"CONV({shape['conv_kernel']},{shape['conv_channels']})-" if shape.get("conv_kernel") else ""
     start = "" if conv else f"{math.prod(shape['input_shape'])}-"
     return f"{start}{conv}{'-'.join(map(str, shape['widths']))}-{shape['outputs']}"

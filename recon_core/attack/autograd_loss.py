@@ -20,6 +20,9 @@ from recon_core.attack.stationarity import (
 from recon_core.attack.target import Target
 from recon_core.errors import InputError
 
+# Candidates worked on at once where only the loss is wanted and no block size is set.
+_BLOCK = 256
+
 
 class _GatedRelu(torch.autograd.Function):
     """relu(z) forward, times sigmoid(alpha z) backward (Haim et al. 2022, App. B.2).
@@ -89,6 +92,18 @@ class AutogradStationarity:
             gradients = torch.autograd.grad(loss.total, (x, c))
         detached = StationarityLoss(loss.per_layer.detach(), loss.total.detach())
         return Evaluation(detached, StationarityGradients(*gradients), phi.detach(), None)
+
+    def residual(self, x: Tensor, coefficients: Tensor, labels: Tensor, alpha: float) -> StationarityLoss:
+        """The loss alone, in blocks, without the second backward."""
+        residuals = [aim.clone() for aim in self.aims]
+        size = self.block_size or _BLOCK
+        with torch.enable_grad():
+            for start in range(0, len(x), size):
+                block = slice(start, start + size)
+                fitted, _ = self._fitted(x[block], coefficients[block], labels[block], alpha, differentiable=False)
+                for residual, part in zip(residuals, fitted, strict=True):
+                    residual.sub_(part)
+        return self._loss(residuals)
 
     def _evaluate_blocks(self, x: Tensor, c: Tensor, labels: Tensor, alpha: float, size: int) -> Evaluation:
         residuals = [aim.clone() for aim in self.aims]

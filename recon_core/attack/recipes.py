@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recon_core.attack.fast import FastRecipe
-from recon_core.attack.fast_any import FastAnyRecipe
+from recon_core.attack.fast_conv import FastConvRecipe
 from recon_core.attack.paper import PaperRecipe
 from recon_core.attack.settings import AttackRecipe, AttackSettings
 from recon_core.attack.stepper import Stepper
@@ -15,7 +15,7 @@ from recon_core.errors import InputError
 # From the target, the settings and the seed of this start.
 RECIPES: dict[AttackRecipe, Callable[[Target, AttackSettings, int], Stepper]] = {
     AttackRecipe.FAST: lambda target, settings, seed: (
-        FastRecipe(target, settings, seed) if target.architecture.dense else FastAnyRecipe(target, settings, seed)
+        FastRecipe(target, settings, seed) if target.architecture.dense else FastConvRecipe(target, settings, seed)
     ),
     AttackRecipe.PAPER: PaperRecipe,
 }

@@ -18,6 +18,9 @@ from torch import Tensor
 _ABOVE_EDGE = 1.02
 # So few inputs leave no noise to look at.
 _SMALLEST = 8
+# Strong weight decay shrinks the initialisation below the rounding of float32, and rounding follows no such law:
+# what is this small beside the largest value is not data either.
+_ROUNDING = 8 * torch.finfo(torch.float32).eps
 
 
 class RowSpace(NamedTuple):
@@ -48,7 +51,7 @@ def knee(values: Tensor, rows: int, columns: int) -> int:
         return small
     ratio = small / large
     edge = float(values[small // 2]) * (1 + math.sqrt(ratio)) / _median_of_noise(ratio)
-    return max(1, int((values > _ABOVE_EDGE * edge).sum()))
+    return max(1, int((values > max(_ABOVE_EDGE * edge, _ROUNDING * float(values[0]))).sum()))
 
 
 def _median_of_noise(ratio: float) -> float:

@@ -47,7 +47,10 @@ class Observer(Protocol):
     def progress(self, step: int, fraction: float, message: str) -> None: ...
 
     def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """candidates (m, *input_shape), multipliers (m,), labels (m,) for live views, float32 on the CPU."""
+        """candidates (m, *input_shape), multipliers (m,), labels (m,), float32, for live views.
+
+        Told at every measurement as well as when a picture is kept; to be used at once, the attack goes on with them.
+        """
         ...
 
     def log(self, sentence: str) -> None: ...
@@ -131,6 +134,7 @@ class _Session:
         self.seconds_before = 0.0
         self.started = time.monotonic()
         self.stepper = make_stepper(target, settings, settings.seed)
+        self.measured: Candidates  # those of the last measurement
 
     def _snapshot_interval(self) -> int:
         settings = self.settings
@@ -162,6 +166,8 @@ class _Session:
             row = self._measure() if due else None
             if self.iteration % self.snapshot_every == 0:
                 self._snapshot()
+            elif row is not None:
+                self._show(self.step, _single(self.measured))
             if row is not None:
                 self._report(row)
             reason = self._reason(row)
@@ -210,7 +216,8 @@ class _Session:
 
     def _measure(self) -> dict[str, Any]:
         measured = self.stepper.measure()
-        multipliers = self.stepper.candidates().multipliers
+        self.measured = self.stepper.candidates()
+        multipliers = self.measured.multipliers
         levels = torch.tensor(list(_QUANTILES.values()), dtype=multipliers.dtype, device=multipliers.device)
         row: dict[str, Any] = {
             "step": self.step,
@@ -240,11 +247,12 @@ class _Session:
         now = self.stepper.candidates()
         taken = _Snapshot(self.step, *(tensor.to("cpu", copy=True) for tensor in _single(now)))
         self.snapshots.append(taken)
-        self.observer.snapshot(
-            taken.step,
-            {"candidates": self._shaped(taken.x), "multipliers": taken.multipliers, "labels": taken.labels},
-        )
+        self._show(taken.step, Candidates(*taken[1:]))
         return taken
+
+    def _show(self, step: int, now: Candidates) -> None:
+        tensors = {"candidates": self._shaped(now.x), "multipliers": now.multipliers, "labels": now.labels}
+        self.observer.snapshot(step, tensors)
 
     def _shaped(self, x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:-1], *self.target.architecture.input_shape)

@@ -63,6 +63,12 @@ def _search(run: Run, result: Result) -> list[str]:
     return [*lines, *_match_next(run)]
 
 
+def _study(run: Run, result: Result) -> list[str]:
+    from recon_core.studies.summary import summary_lines
+
+    return [*summary_lines(RunStore(run.dir.parent), run.id), f"next: python -m recon_core report {run.id}"]
+
+
 def _residuals(result: Result) -> str:
     """Shares of the squared weights that the candidates leave unexplained."""
     depth = sum(name.startswith("residual_layer") for name in result)
@@ -91,4 +97,5 @@ FINDINGS: dict[str, Callable[[Run, Result], list[str]]] = {
     "reconstruct": _reconstruction,
     "search": _search,
     "match": lambda run, result: match_findings(result),
+    "study": _study,
 }

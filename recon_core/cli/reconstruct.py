@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from recon_core.jobs.models import AttackModel
 
 _WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
-# Model inversion, as the papers run it.
-_INVERSION_STEPS = 500
 
 ModelOption = Annotated[
     str, typer.Option("--model", metavar="RUN|FILE", help="A trained run, or somebody else's .safetensors or .pth.")
@@ -105,12 +103,18 @@ def baseline(
 ) -> None:
     """What the papers compare with: model inversion, first-layer weights, kernels, or an untrained network."""
     from recon_core.config import parse_config
-    from recon_core.jobs.reconstruction import Baseline, ReconstructConfig, attack_settings, check_request
+    from recon_core.jobs.reconstruction import (
+        INVERSION_STEPS,
+        Baseline,
+        ReconstructConfig,
+        attack_settings,
+        check_request,
+    )
     from recon_core.jobs.requests import queue_reconstruction
 
     given = _given(settings, recipe=recipe, m=m)
     if kind == Baseline.INVERSION:
-        given.setdefault("iterations", _INVERSION_STEPS)
+        given.setdefault("iterations", INVERSION_STEPS)
     # Checked before the model is read.
     asked = parse_config(ReconstructConfig, {"model": "", "baseline": kind, "inversion_ranges": ranges})
     source = _find_model(store_of(context), model, _shape(input_shape))

@@ -13,7 +13,7 @@ from rich.table import Table
 from recon_core.cli.console import complain, out, progress_bar
 from recon_core.cli.findings import print_findings
 from recon_core.cli.stores import store_of
-from recon_core.config import TrainConfig, assign, assignments, parse_config
+from recon_core.config import TrainConfig, assign, parse_config
 from recon_core.errors import InputError
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size, find_preset
 from recon_core.store import Run, RunState
@@ -53,13 +53,9 @@ def train(
     from recon_core.models import architecture_of
 
     architecture_of(chosen.model, data.input_shape, data.outputs)
-    run = store.create(
-        "train",
-        chosen.model_dump(mode="json"),
-        name=name or (None if preset == NO_PRESET else preset),
-        command=repeat_command(chosen),
-    )
-    finish(run, quiet, data=data)
+    from recon_core.jobs.requests import queue_train
+
+    finish(queue_train(store, chosen, name or (None if preset == NO_PRESET else preset)), quiet, data=data)
 
 
 def training_config(preset: str, size: Size, file: Path | None, settings: list[str]) -> TrainConfig:
@@ -90,12 +86,6 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
-
-
-def repeat_command(config: TrainConfig) -> list[str]:
-    """The command that trains this very network again."""
-    settings = (part for item in assignments(config) for part in ("--set", item))
-    return ["python", "-m", "recon_core", "train", "--preset", NO_PRESET, *settings]
 
 
 def finish(run: Run, quiet: bool, data: Any = None) -> None:

@@ -152,7 +152,16 @@ def _show_images(report: MatchReport, parts: _Parts, pairs: int) -> None:
     report.mosaics["grid_beside"] = pairs_mosaic(best, columns=5, arrangement="beside")
 
     errors = (parts.model_result.get("train_error"), parts.model_result.get("test_error"))
-    scatter = leak_scatter(ssim, outputs, labels, parts.samples["on_margin"], *errors)
+    scatter = leak_scatter(
+        ssim,
+        outputs,
+        labels,
+        parts.samples["on_margin"],
+        *errors,
+        ids=about["train_ids"],
+        mean_image=found["mean_image_ssim"],
+        untrained=untrained,
+    )
     report.tables["leakage"] = scatter
     report.figures["ssim_by_output"] = plot_ssim_by_output(scatter, names, settings, threshold)
     report.figures["ssim_by_margin"] = plot_ssim_by_margin(scatter, names, settings, threshold)

@@ -95,20 +95,24 @@ class MatchSource:
 
     @property
     def default_factor(self) -> float:
-        """Buzaglo et al. 2023, App. A: B by kind of network."""
-        return DENSE_FACTOR if self.model.model.conv_kernel is None else CONVOLUTION_FACTOR
+        return usual_factor(self.model)
+
+
+def usual_factor(model: TrainConfig) -> float:
+    """Buzaglo et al. 2023, App. A: B by kind of network."""
+    return DENSE_FACTOR if model.model.conv_kernel is None else CONVOLUTION_FACTOR
 
 
 def load_source(
     store: RunStore, config: MatchConfig, data: TaskData | None = None, progress: Progress | None = None
 ) -> MatchSource:
     """Read what `config` names, or say in one sentence why it cannot be matched. Writes nothing."""
-    runs = [_candidate_run(store, run_id) for run_id in config.runs]
-    model_run = _model_run(store, runs)
+    runs = [candidate_run(store, run_id) for run_id in config.runs]
+    model_run = common_model(store, runs)
     untrained = None if config.untrained is None else _untrained_run(store, config.untrained)
     model = parse_config(TrainConfig, model_run.config)
     data = load_task(model.data, progress=progress) if data is None else data
-    _check_fingerprint(model_run, data)
+    check_fingerprint(model_run, data)
 
     found = {run.id: _candidates(run) for run in runs}
     pooled = pool({run_id: part["candidates"] for run_id, part in found.items()})
@@ -154,7 +158,8 @@ def model_run_of(store: RunStore, run: Run) -> Run:
     return trained[0]
 
 
-def _candidate_run(store: RunStore, run_id: str) -> Run:
+def candidate_run(store: RunStore, run_id: str) -> Run:
+    """A run whose candidates can be matched, or a sentence why not."""
     run = store.open(run_id)
     if run.kind not in CANDIDATE_KINDS:
         raise InputError(
@@ -167,7 +172,7 @@ def _candidate_run(store: RunStore, run_id: str) -> Run:
 
 
 def _untrained_run(store: RunStore, run_id: str) -> Run:
-    run = _candidate_run(store, run_id)
+    run = candidate_run(store, run_id)
     if run.config.get("baseline") != "untrained":
         raise InputError(
             f"run {run_id} attacked a trained network and makes no floor; choose a run of `baseline --kind untrained`"
@@ -175,7 +180,8 @@ def _untrained_run(store: RunStore, run_id: str) -> Run:
     return run
 
 
-def _model_run(store: RunStore, runs: list[Run]) -> Run:
+def common_model(store: RunStore, runs: list[Run]) -> Run:
+    """The training run that all of `runs` attacked."""
     models = {run.id: model_run_of(store, run) for run in runs}
     first_id, first = next(iter(models.items()))
     for run_id, model in models.items():
@@ -187,7 +193,7 @@ def _model_run(store: RunStore, runs: list[Run]) -> Run:
     return first
 
 
-def _check_fingerprint(model_run: Run, data: TaskData) -> None:
+def check_fingerprint(model_run: Run, data: TaskData) -> None:
     about: Any = (model_run.result() or {}).get("data")
     stated = about.get("fingerprint") if isinstance(about, Mapping) else None
     if stated is None:

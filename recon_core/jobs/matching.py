@@ -59,6 +59,54 @@ class LiveMatching:
         )
 
 
+@dataclass(frozen=True)
+class PointCount:
+    """Points found within a radius, and its floors. None means that control was not run."""
+
+    radius: float
+    recovered: int
+    of: int
+    """Training points."""
+    settled: int
+    """Candidates at a training point of their class."""
+    kept: int
+    """Candidates left after the clean-up."""
+    floor_untrained: int | None
+    non_members: int | None
+    """Points never trained on that are found as well."""
+    non_members_of: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class PlanarEvidence:
+    """Points matched, and their controls; a new radius is a comparison, nothing more."""
+
+    kept: Tensor
+    """(M,) bool, the pooled candidates left after the clean-up; the matchings see these only."""
+    members: PlanarMatching
+    untrained: PlanarMatching | None
+    non_members: PlanarMatching | None
+
+    @property
+    def nearest(self) -> Tensor:
+        """(N,), index in the pool of each point's nearest candidate, -1 without one."""
+        rows = self.kept.nonzero()[:, 0]
+        return rows[self.members.nearest.clamp(min=0)].where(self.members.nearest >= 0, -1)
+
+    def at(self, radius: float) -> PointCount:
+        others = self.non_members
+        return PointCount(
+            radius=radius,
+            recovered=self.members.recovered(radius),
+            of=len(self.members.distances),
+            settled=self.members.settled(radius),
+            kept=int(self.kept.sum()),
+            floor_untrained=None if self.untrained is None else self.untrained.recovered(radius),
+            non_members=None if others is None else others.recovered(radius),
+            non_members_of=None if others is None else len(others.distances),
+        )
+
+
 class _CancelledError(Exception):
     """Somebody asked for an end between two searches."""
 
@@ -173,30 +221,8 @@ def match_image_source(
 def match_planar_source(source: MatchSource, config: MatchConfig, tell: Callable[[str], None]) -> MatchOutcome:
     """Points found within `RADII`, after the stages of Haim et al. 2022, Section 4, run by run."""
     data, candidates = source.data, source.pool.candidates
-    tell(f"matching {len(candidates)} candidates with {data.n} points")
-    kept = _planar_kept(source, config)
-    members = _points(data.train_x, data.train_labels, source, kept)
-    tell("matching the untrained network's candidates")
-    untrained = None
-    if source.untrained is not None and source.untrained_labels is not None:
-        untrained = match_points(data.train_x, data.train_labels, source.untrained, source.untrained_labels)
-    tell("matching points that were not trained on")
-    others = None
-    if len(data.test_x):
-        others = _points(data.test_x[: data.n], data.test_labels[: data.n], source, kept)
-    counts = [
-        {
-            "radius": radius,
-            "recovered": members.recovered(radius),
-            "of": data.n,
-            "settled": members.settled(radius),
-            "kept": int(kept.sum()),
-            "floor_untrained": None if untrained is None else untrained.recovered(radius),
-            "non_members": None if others is None else others.recovered(radius),
-            "non_members_of": None if others is None else len(others.distances),
-        }
-        for radius in RADII
-    ]
+    evidence = planar_evidence(source, config, tell)
+    kept, members, others = evidence.kept, evidence.members, evidence.non_members
     curve = None if others is None else roc(-members.distances, -others.distances)
     by_seed = {}
     seeds = _seeds(source)
@@ -208,7 +234,7 @@ def match_planar_source(source: MatchSource, config: MatchConfig, tell: Callable
         "kind": "points",
         "model": source.model_run.id,
         "fingerprint": data.fingerprint,
-        "counts": counts,
+        "counts": [asdict(evidence.at(radius)) for radius in RADII],
         "candidates": len(candidates),
         "auc": None if curve is None else curve.auc,
         "tpr_at_1_percent_fpr": None if curve is None else curve.true_positive_rate_at(0.01),
@@ -216,18 +242,36 @@ def match_planar_source(source: MatchSource, config: MatchConfig, tell: Callable
         "multiplier_share": config.multiplier_share,
         "non_finite": members.non_finite,
     }
-    rows = kept.nonzero()[:, 0]
     tensors = {
         "points": data.train_x,
         "labels": data.train_labels,
         "distances": members.distances,
-        "nearest": rows[members.nearest.clamp(min=0)].where(members.nearest >= 0, -1),
+        "nearest": evidence.nearest,
         "kept": kept,
         "candidates": candidates,
         "candidate_labels": source.labels,
         "run_starts": torch.tensor(source.pool.starts),
     }
     return MatchOutcome(result, tensors, planar_sentence(result))
+
+
+def planar_evidence(
+    source: MatchSource, config: MatchConfig, tell: Callable[[str], None] = lambda message: None
+) -> PlanarEvidence:
+    """Points and their controls matched; `tell` hears what comes next."""
+    data = source.data
+    tell(f"matching {len(source.pool.candidates)} candidates with {data.n} points")
+    kept = _planar_kept(source, config)
+    members = _points(data.train_x, data.train_labels, source, kept)
+    tell("matching the untrained network's candidates")
+    untrained = None
+    if source.untrained is not None and source.untrained_labels is not None:
+        untrained = match_points(data.train_x, data.train_labels, source.untrained, source.untrained_labels)
+    tell("matching points that were not trained on")
+    others = None
+    if len(data.test_x):
+        others = _points(data.test_x[: data.n], data.test_labels[: data.n], source, kept)
+    return PlanarEvidence(kept, members, untrained, others)
 
 
 def image_sentence(count: LeakCount) -> str:

@@ -13,15 +13,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKPOINT_SECONDS = 5.0
-# A live view looks no more often than this, and every picture is a write to the disk.
+# A live view looks no more often than this, and every picture is a write to the disk: points in the plane
+# move on a screen while one watches, thousands of images need not.
 SNAPSHOT_SECONDS = 1.0
+_SMALL_SNAPSHOT_SECONDS = 0.4
+_SMALL_SNAPSHOT_BYTES = 2**16
+_SNAPSHOT_BYTES_PER_SECOND = 4 * 2**20  # ten thousand images twice a minute
 
 
 class StoreObserver:
-    """Listens to training and to attacks alike; see their `Observer`."""
+    """Listens to training and to attacks alike; see their `Observer`. Live pictures go into the file `pictures`."""
 
-    def __init__(self, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None]) -> None:
-        self._writer, self._stop, self._listener = writer, stop, listener
+    def __init__(
+        self,
+        writer: RunWriter,
+        stop: StopFlag,
+        listener: Callable[[float | None, str], None],
+        pictures: str = "snapshots",
+    ) -> None:
+        self._writer, self._stop, self._listener, self._pictures = writer, stop, listener, pictures
         self._last_checkpoint = time.monotonic()
         self._last_snapshot = -float("inf")
 
@@ -34,13 +44,15 @@ class StoreObserver:
         self._listener(fraction, message)
 
     def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """While the run goes on its snapshots file holds the newest one, in the layout of the whole: (1, m, ...)."""
+        """While the run goes on its file of pictures holds the newest one, in the layout of the whole: (1, m, ...)."""
         import torch
 
-        if time.monotonic() - self._last_snapshot < SNAPSHOT_SECONDS:
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        usual = _SMALL_SNAPSHOT_SECONDS if size <= _SMALL_SNAPSHOT_BYTES else SNAPSHOT_SECONDS
+        if time.monotonic() - self._last_snapshot < max(usual, size / _SNAPSHOT_BYTES_PER_SECOND):
             return
         newest = {name: tensor[None] for name, tensor in tensors.items()}
-        self._writer.save_tensors("snapshots", {"steps": torch.tensor([step]), **newest})
+        self._writer.save_tensors(self._pictures, {"steps": torch.tensor([step]), **newest})
         self._last_snapshot = time.monotonic()
 
     def log(self, sentence: str) -> None:

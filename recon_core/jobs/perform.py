@@ -50,6 +50,12 @@ def _matching() -> Job:
     return perform_matching
 
 
+def _study() -> Job:
+    from recon_core.jobs.study import perform_study
+
+    return perform_study
+
+
 # Kind of run -> what it does. A new kind is one entry.
 JOBS: dict[str, Callable[[], Job]] = {
     "train": _training,
@@ -57,6 +63,7 @@ JOBS: dict[str, Callable[[], Job]] = {
     "reconstruct": _reconstruction,
     "search": _search,
     "match": _matching,
+    "study": _study,
 }
 
 

@@ -85,7 +85,7 @@ def tickets(root: Path) -> list[Ticket]:
     folder = queue_folder(root)
     try:
         names = sorted(os.listdir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # nobody has put up any; no store at all
         return []
     found = ((name, _TICKET.fullmatch(name)) for name in names)
     return [Ticket(folder / name, int(match[1]), match[2]) for name, match in found if match]

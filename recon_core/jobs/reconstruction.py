@@ -48,6 +48,8 @@ STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunStat
 _PLANAR_SNAPSHOTS = 240
 # A step through autograd takes a few tenths of a second on a CPU, where one in closed form takes milliseconds.
 _CONVOLUTION_ITERATIONS = 150
+INVERSION_STEPS = 500
+"""Of model inversion, as the papers run it."""
 # Of the largest multiplier, where the paper's threshold would leave nothing.
 _THRESHOLD_SHARE = 0.1
 

@@ -1,4 +1,4 @@
-"""Runs of the attack side put in line for whoever starts them: config, parents, the command that repeats each."""
+"""Runs put in line for whoever starts them: config, parents, the command that repeats each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from recon_core.attack import AttackSettings
-from recon_core.config import parse_config
+from recon_core.config import TrainConfig, assignments, parse_config
 from recon_core.jobs.reconstruction import ReconstructConfig
 from recon_core.jobs.search import SearchConfig
 from recon_core.store import Run, RunStore
@@ -15,6 +15,17 @@ _PYTHON = ("python", "-m", "recon_core")
 # Of an attack inside a search, where the command's defaults are not the recipe's.
 _SEARCH_CHOICES = ("engine", "dtype", "iterations")
 _NAME_LIMIT = 120
+
+
+def queue_train(store: RunStore, config: TrainConfig, name: str | None = None) -> Run:
+    """A network to be trained."""
+    return store.create("train", config.model_dump(mode="json"), name=name, command=train_command(config))
+
+
+def train_command(config: TrainConfig) -> list[str]:
+    """The command that trains this very network again, whatever the presets say by then."""
+    settings = (word for item in assignments(config) for word in ("--set", item))
+    return [*_PYTHON, "train", "--preset", "none", *settings]
 
 
 def queue_import(store: RunStore, file: Path, input_shape: tuple[int, ...] | None, name: str | None = None) -> Run:

@@ -24,7 +24,7 @@ def perform_training(
     writer.start(config.training.epochs)
     found = writer.latest_checkpoint()
     resume = None if found is None else Resume(found.step, found.tensors, found.meta)
-    outcome = train(config, data, StoreObserver(writer, stop, listener), resume)
+    outcome = train(config, data, StoreObserver(writer, stop, listener, "recording"), resume)
     state = _STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")

@@ -42,6 +42,26 @@ def write_figures(
     return WrittenFigures((*paths, *(path for _, path in wanted if missing is None)), missing)
 
 
+def figure_html(drawn: go.Figure) -> bytes:
+    """One page to explore, needing no network and no other file."""
+    page: str = drawn.to_html(include_plotlyjs=True, full_html=True)
+    return page.encode()
+
+
+def figure_png(drawn: go.Figure) -> bytes:
+    """For slides and papers; see `can_draw_png`."""
+    picture: bytes = drawn.to_image("png", width=drawn.layout.width, height=drawn.layout.height, scale=_SCALE)
+    return picture
+
+
+def can_draw_png() -> bool:
+    """Whether kaleido and a browser for it are there."""
+    if importlib.util.find_spec("kaleido") is None:
+        return False
+    chromium = importlib.import_module("choreographer.browsers.chromium").Chromium
+    return chromium.find_browser(skip_local=False) is not None
+
+
 def _write_static(wanted: Sequence[tuple[go.Figure, Path]]) -> str | None:
     """All at once, since starting the browser is what takes time; a sentence where it cannot be started."""
     if importlib.util.find_spec("kaleido") is None:

@@ -2,62 +2,223 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
-from recon_core.analysis.arrays import Floats
-from recon_core.analysis.leakage import LeakScatter
+from recon_core.analysis.leakage import LeakAxis, LeakPanel, LeakScatter
+from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
-from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY, conditions, figure, ssim_name
+from recon_core.plots.style import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    conditions,
+    dress,
+    figure,
+    literal,
+    ssim_name,
+)
 
+AXIS_TITLES = {
+    LeakAxis.MARGIN: "distance to the margin",
+    LeakAxis.RELATIVE: "relative distance to the margin",
+    LeakAxis.OUTPUT: "model output φ(x)",
+}
 # Shape as well as colour says the class, for prints in grey.
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon", "hexagon", "triangle-down")
 _COLOURS = (BLUE, ORANGE, SKY, PURPLE, BLACK, GREY)
+_FLOOR_LOOKS = {
+    "mean_image_ssim": ("mean image alone", GREY, "line-ew"),
+    "untrained_ssim": ("untrained network", PURPLE, "line-ns"),
+}
+_SIZE, _CHOSEN_SIZE = 9, 12  # pixels
+_MOST_COLUMNS = 3
+_PANEL_HEIGHT = 330  # pixels
 
 
 def plot_ssim_by_output(
     scatter: LeakScatter, class_names: tuple[str, ...], settings: MatchSettings, threshold: float
 ) -> go.Figure:
-    return _scatter(scatter, scatter.outputs, "model output φ(x)", class_names, settings, threshold)
+    return plot_leakage(scatter, LeakAxis.OUTPUT, class_names, settings, threshold)
 
 
 def plot_ssim_by_margin(
     scatter: LeakScatter, class_names: tuple[str, ...], settings: MatchSettings, threshold: float
 ) -> go.Figure:
-    return _scatter(scatter, scatter.margin_distances, "distance to the margin", class_names, settings, threshold)
+    return plot_leakage(scatter, LeakAxis.MARGIN, class_names, settings, threshold)
 
 
-def _scatter(
+def plot_leakage(
     scatter: LeakScatter,
-    x: Floats,
-    x_title: str,
+    axis: LeakAxis,
     class_names: tuple[str, ...],
     settings: MatchSettings,
     threshold: float,
+    *,
+    chosen: Collection[int] | None = None,
+    ringed: int | None = None,
+    show_floors: bool = False,
 ) -> go.Figure:
+    """One point for each training sample. Every point's customdata begins with its sample number.
+
+    `chosen` samples stand out from the others, `ringed` is circled, and `show_floors` draws what each floor scores on
+    each sample.
+    """
     errors = [
         f"{name} error {error:.1%}"
         for name, error in (("train", scatter.train_error), ("test", scatter.test_error))
         if error is not None
     ]
-    caption = "; ".join([conditions(settings, threshold), *errors])
-    drawn = figure(f"Reconstruction quality against {x_title}", caption, x_title, ssim_name(settings))
-    positions = scatter.to_frame().assign(x=x)
+    caption = "; ".join([_count_words(scatter, threshold), conditions(settings, threshold), *errors])
+    drawn = figure(f"SSIM against {AXIS_TITLES[axis]}", caption, AXIS_TITLES[axis], ssim_name(settings))
+    if show_floors:
+        _add_floors(drawn, scatter, axis)
+    for trace in _class_traces(scatter, axis, class_names, chosen):
+        drawn.add_trace(trace)
+    if ringed is not None:
+        drawn.add_trace(_ring(scatter, axis, ringed))
+    drawn.add_hline(y=threshold, line={"color": BLACK, "dash": "dash", "width": 1})
+    drawn.update_yaxes(range=_ssim_range([scatter]))
+    return drawn
+
+
+def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: float) -> go.Figure:
+    """Several models side by side on common axes, each with its count and its floors."""
+    if not panels:
+        raise InputError("small multiples need at least 1 model, got none; choose some")
+    columns = min(_MOST_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    drawn = make_subplots(
+        rows,
+        columns,
+        shared_xaxes="all",
+        shared_yaxes="all",
+        subplot_titles=[
+            f"<b>{literal(panel.name)}</b><br>{_short_words(panel.scatter, threshold)}" for panel in panels
+        ],
+        horizontal_spacing=0.04,
+        vertical_spacing=0.34 / rows,
+    )
+    said = sorted({conditions(panel.settings, threshold) for panel in panels})
+    caption = f"{' / '.join(said)}; floor: the mean image alone or, where attacked, an untrained network"
+    dress(drawn, f"SSIM against {AXIS_TITLES[axis]}, model by model", caption)
+    named: set[str] = set()
+    for index, panel in enumerate(panels):
+        place = {"row": index // columns + 1, "col": index % columns + 1}
+        for trace in _class_traces(panel.scatter, axis, panel.class_names, None):
+            # One entry in the legend for a class, which then hides it in every panel.
+            trace.update(legendgroup=trace.name, showlegend=trace.name not in named, marker_size=7)
+            named.add(trace.name)
+            drawn.add_trace(trace, **place)
+        drawn.add_hline(y=threshold, line={"color": BLACK, "dash": "dash", "width": 1}, **place)
+        if index % columns == 0:
+            drawn.update_yaxes(title="SSIM", **place)
+        if index + columns >= len(panels):  # nothing below it
+            drawn.update_xaxes(title=AXIS_TITLES[axis], showticklabels=True, **place)
+    drawn.update_yaxes(range=_ssim_range([panel.scatter for panel in panels]))
+    drawn.update_annotations(font_size=13)
+    drawn.update_layout(
+        width=max(760, 380 * columns),
+        height=rows * _PANEL_HEIGHT + 190,
+        margin={"t": 130},
+        legend_y=-0.3 / rows,
+    )
+    return drawn
+
+
+def _ssim_range(scatters: Sequence[LeakScatter]) -> list[float]:
+    """Up to 1 always, so that points move and not the axis when B does."""
+    lowest = min((float(np.nanmin(scatter.ssim, initial=0.0)) for scatter in scatters), default=0.0)
+    return [lowest - 0.05, 1.05]
+
+
+def _count_words(scatter: LeakScatter, threshold: float) -> str:
+    """The count never stands without its floors."""
+    count = f"{scatter.good(threshold)} of {len(scatter.ssim)} good"
+    floors = ", ".join(f"{name} {matched}" for name, matched in scatter.floors(threshold).items())
+    return f"{count} (floor: {floors})" if floors else count
+
+
+def _short_words(scatter: LeakScatter, threshold: float) -> str:
+    floor = max(scatter.floors(threshold).values(), default=None)
+    return f"{scatter.good(threshold)} of {len(scatter.ssim)} good" + ("" if floor is None else f", floor {floor}")
+
+
+def _class_traces(
+    scatter: LeakScatter, axis: LeakAxis, class_names: tuple[str, ...], chosen: Collection[int] | None
+) -> list[go.Scatter]:
+    positions = scatter.to_frame().assign(x=scatter.along(axis))
+    traces = []
     for label, rows in positions.groupby("label"):
         index = int(str(label))
-        drawn.add_scatter(
+        name = literal(class_names[index])
+        # Not by plotly's own selection: a chart drawn anew would take a click on a selected point for its end.
+        stands_out = rows["sample"].isin(chosen) if chosen else None
+        trace = go.Scatter(
             x=rows["x"],
             y=rows["ssim"],
             mode="markers",
-            name=class_names[index],
-            customdata=rows.index,
-            hovertemplate="sample %{customdata}<br>%{x:.4g}, SSIM %{y:.3f}<extra></extra>",
+            name=name,
+            customdata=rows[["sample", "id", "margin_distance", "output"]],
+            hovertemplate=(
+                f"<b>image %{{customdata[1]}}</b>, {name}<br>SSIM %{{y:.3f}}<br>distance to the margin "
+                "%{customdata[2]:.4g}<br>output %{customdata[3]:.4g}<extra></extra>"
+            ),
             marker={
                 "color": _COLOURS[index % len(_COLOURS)],
                 "symbol": _SYMBOLS[index % len(_SYMBOLS)],
-                "size": 8,
-                "opacity": 0.8,
+                "size": _SIZE if stands_out is None else np.where(stands_out, _CHOSEN_SIZE, _SIZE),
+                "opacity": 0.85 if stands_out is None else np.where(stands_out, 1.0, 0.25),
                 "line": {"width": 0.5, "color": "white"},
             },
         )
-    drawn.add_hline(y=threshold, line={"color": BLACK, "dash": "dash", "width": 1})
-    return drawn
+        traces.append(trace)
+    return traces
+
+
+def _ring(scatter: LeakScatter, axis: LeakAxis, sample: int) -> go.Scatter:
+    if not 0 <= sample < len(scatter.ids):
+        raise InputError(f"there is no training image {sample}; the first is 0 and the last {len(scatter.ids) - 1}")
+    return go.Scatter(
+        x=[scatter.along(axis)[sample]],
+        y=[scatter.ssim[sample]],
+        mode="markers+text",
+        name=f"image {scatter.ids[sample]}",
+        text=[f"image {scatter.ids[sample]}"],
+        textposition="top center",
+        textfont={"color": BLACK},
+        customdata=[[sample]],
+        hoverinfo="skip",
+        marker={"symbol": "circle-open", "size": 22, "color": BLACK, "line": {"width": 3}},
+        showlegend=False,
+    )
+
+
+def _add_floors(drawn: go.Figure, scatter: LeakScatter, axis: LeakAxis) -> None:
+    positions = scatter.to_frame().assign(x=scatter.along(axis))
+    for column, (name, colour, symbol) in _FLOOR_LOOKS.items():
+        if column in positions:
+            drawn.add_scatter(
+                x=positions["x"],
+                y=positions[column],
+                mode="markers",
+                name=f"floor: {name}",
+                customdata=positions[["sample", "id"]],
+                hovertemplate=f"image %{{customdata[1]}}: {name} scores %{{y:.3f}}<extra></extra>",
+                marker={"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}},
+            )
+
+
+def frame_of(scatter: LeakScatter, class_names: tuple[str, ...]) -> pd.DataFrame:
+    """The numbers behind the figure with the classes by name."""
+    frame = scatter.to_frame()
+    frame.insert(3, "class", [class_names[label] for label in scatter.labels])
+    return frame

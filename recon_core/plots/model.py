@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from recon_core.analysis.models import ModelTable
+from recon_core.analysis.models import ModelRow, ModelTable
 from recon_core.analysis.multipliers import MultiplierHistogram
 from recon_core.analysis.weights import SingularValues
 from recon_core.plots.style import BLUE, figure
@@ -36,6 +36,12 @@ def plot_singular_values(values: SingularValues) -> go.Figure:
     return drawn
 
 
+def _count(row: ModelRow) -> str:
+    if row.reconstructed is None:
+        return ""
+    return str(row.reconstructed) if row.floor is None else f"{row.reconstructed} (floor {row.floor})"
+
+
 def plot_models(table: ModelTable) -> go.Figure:
     """The table itself, as in Haim et al. 2022, Tables 1 and 2."""
     rows = table.rows
@@ -47,9 +53,11 @@ def plot_models(table: ModelTable) -> go.Figure:
         "train error": [f"{row.train_error:.1%}" for row in rows],
         "test accuracy": ["" if row.test_accuracy is None else f"{row.test_accuracy:.1%}" for row in rows],
         "test loss": ["" if row.test_loss is None else f"{row.test_loss:.3g}" for row in rows],
-        "reconstructed": ["" if row.reconstructed is None else row.reconstructed for row in rows],
+        "reconstructed": [_count(row) for row in rows],
     }
-    drawn = figure("Models", "as in Haim et al. 2022, Tables 1 and 2", "", "")
+    ways = sorted({f"{row.ssim}, B = {row.merge_factor:g}" for row in rows if row.ssim and row.merge_factor})
+    caption = "; ".join(["as in Haim et al. 2022, Tables 1 and 2", *([f"SSIM {' / '.join(ways)}"] if ways else [])])
+    drawn = figure("Models", caption, "", "")
     widths = [max(6, len(name), *(len(str(cell)) for cell in cells)) for name, cells in columns.items()]
     drawn.add_table(
         columnwidth=widths,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ Mosaic = NDArray[np.uint8]
 """(H, W, 3), 0..255."""
 
 _SMALLEST_SIDE = 64  # pixels of a tile in a saved picture, at least
-_BORDER, _GAP = 1, 1  # pixels of the image, before it is enlarged
+_BORDER, _GAP, _DASH = 1, 1, 2  # pixels of the image, before it is enlarged
 _WHITE = (255, 255, 255)
 
 
@@ -27,16 +28,15 @@ def pairs_mosaic(
 ) -> Mosaic:
     """Training image above (or left of) its reconstruction, best pair first, framed by whether it is good.
 
-    Blue frames are good, orange ones are not. `scale` enlarges by whole pixels.
+    Blue frames are good, orange and dashed ones are not. `scale` enlarges by whole pixels.
     """
-    frames = [_rgb(GOOD if good else NOT_GOOD) for good in pairs.good]
     axis = {"above": 0, "beside": 1}.get(arrangement)
     if axis is None:
         raise InputError(f"arrangement must be above or beside, got {arrangement!r}")
     tiles = [
-        _framed(np.concatenate([image, reconstruction], axis=axis), frame)
-        for image, reconstruction, frame in zip(
-            _pixels(pairs.images), _pixels(pairs.reconstructions), frames, strict=True
+        _framed(np.concatenate([image, reconstruction], axis=axis), _rgb(GOOD if good else NOT_GOOD), dashed=not good)
+        for image, reconstruction, good in zip(
+            pixels(pairs.images), pixels(pairs.reconstructions), pairs.good, strict=True
         )
     ]
     side = min(pairs.images.shape[2:])
@@ -45,8 +45,18 @@ def pairs_mosaic(
 
 def image_mosaic(images: Images, columns: int = 10, scale: int | None = None) -> Mosaic:
     """Images (k, C, H, W) in [0, 1], left to right, top to bottom."""
-    tiles = [_framed(image, _WHITE) for image in _pixels(images)]
+    tiles = [_framed(image, _WHITE) for image in pixels(images)]
     return _enlarge(_grid(tiles, columns), scale or _default_scale(min(images.shape[2:])))
+
+
+def framed_strip(images: Images, good: Sequence[bool | None] | None, scale: int | None = None) -> Mosaic:
+    """Images (k, C, H, W) in [0, 1] in one row, framed as in `pairs_mosaic`, those that are None not at all."""
+    marks = [None] * len(images) if good is None else good
+    tiles = [
+        _framed(image, _WHITE if mark is None else _rgb(GOOD if mark else NOT_GOOD), dashed=mark is False)
+        for image, mark in zip(pixels(images), marks, strict=True)
+    ]
+    return _enlarge(_grid(tiles, len(tiles)), scale or _default_scale(min(images.shape[2:])))
 
 
 def save_mosaic(mosaic: Mosaic, path: Path) -> Path:
@@ -58,7 +68,7 @@ def _default_scale(side: int) -> int:
     return max(1, math.ceil(_SMALLEST_SIDE / side))
 
 
-def _pixels(images: Images) -> Mosaic:
+def pixels(images: Images) -> Mosaic:
     """(k, C, H, W) in [0, 1] -> (k, H, W, 3), 0..255; one channel becomes three, two get an empty third."""
     if images.ndim != 4 or images.shape[1] not in (1, 2, 3):
         raise InputError(f"images must be (k, C, H, W) with 1 to 3 channels, got {images.shape}")
@@ -70,10 +80,12 @@ def _pixels(images: Images) -> Mosaic:
     return bright.transpose(0, 2, 3, 1)
 
 
-def _framed(tile: Mosaic, colour: tuple[int, int, int]) -> Mosaic:
+def _framed(tile: Mosaic, colour: tuple[int, int, int], dashed: bool = False) -> Mosaic:
     height, width, _ = tile.shape
     outer = np.full((height + 2 * (_BORDER + _GAP), width + 2 * (_BORDER + _GAP), 3), 255, dtype=np.uint8)
-    outer[_GAP:-_GAP, _GAP:-_GAP] = colour
+    frame = outer[_GAP:-_GAP, _GAP:-_GAP]
+    rows, columns = np.ogrid[: frame.shape[0], : frame.shape[1]]
+    frame[(rows + columns) % (2 * _DASH) < (_DASH if dashed else 2 * _DASH)] = colour
     inner = _GAP + _BORDER
     outer[inner:-inner, inner:-inner] = tile
     return outer

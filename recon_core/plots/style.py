@@ -31,19 +31,37 @@ def conditions(settings: MatchSettings, threshold: float | None = None) -> str:
     return ", ".join(parts)
 
 
+def literal(text: str) -> str:
+    """Somebody's text inside a figure, where plotly would read tags: shown as typed."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def figure(title: str, caption: str, x: str, y: str) -> go.Figure:
     """An empty figure with its title, a caption below it, and named axes."""
-    text = f"<b>{title}</b><br><span style='font-size:12px;color:{GREY}'>{caption}</span>"
     empty = go.Figure()
-    empty.update_layout(
+    dress(empty, title, caption)
+    empty.update_xaxes(title=x)
+    empty.update_yaxes(title=y)
+    return empty
+
+
+def dress(drawn: go.Figure, title: str, caption: str) -> None:
+    """Give a figure the look of all others."""
+    drawn.update_layout(
         template="plotly_white",
-        title={"text": text, "x": 0.02, "xanchor": "left", "y": 0.95, "yanchor": "top"},
+        title={
+            "text": f"<b>{title}</b>",
+            "subtitle": {"text": caption, "font": {"size": 12, "color": GREY}},
+            "x": 0.02,
+            "xanchor": "left",
+            "y": 0.95,
+            "yanchor": "top",
+        },
         font={"family": "Helvetica, Arial, sans-serif", "size": 14, "color": BLACK},
         margin={"l": 70, "r": 30, "t": 90, "b": 80},
         legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0},
         width=760,
         height=500,
     )
-    empty.update_xaxes(title=x, zeroline=False, showline=True, linecolor=GREY, ticks="outside")
-    empty.update_yaxes(title=y, zeroline=False, showline=True, linecolor=GREY, ticks="outside")
-    return empty
+    drawn.update_xaxes(zeroline=False, showline=True, linecolor=GREY, ticks="outside")
+    drawn.update_yaxes(zeroline=False, showline=True, linecolor=GREY, ticks="outside")

@@ -34,6 +34,7 @@ ON_MARGIN_SHARE = 0.01
 _SLOW_EVERY = 5
 _MEASURE_EVERY = {Recipe.FLOW: 10, Recipe.STATIONARY: 10, Recipe.PAPER: 500, Recipe.SGD: 100}
 _RECORD_EVERY = {Recipe.FLOW: 8, Recipe.STATIONARY: 6, Recipe.PAPER: 500, Recipe.SGD: 100}
+MARGIN_LEVELS = 11  # the smallest margin, nine deciles, the largest
 FIELD_SIDE = 48
 FIELD_REACH = 1.6
 
@@ -55,6 +56,10 @@ class Observer(Protocol):
     def metrics(self, row: Mapping[str, Any]) -> None: ...
 
     def progress(self, step: int, fraction: float, message: str) -> None: ...
+
+    def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """fields (side, side), the output of a planar network for live views, float32 on the CPU."""
+        ...
 
     def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
 
@@ -198,7 +203,9 @@ class _Session:
         phi = self.net.forward().outputs
         q = self.head.rows(phi).values
         margins = self.head.margins(phi)
-        ends = torch.stack([margins.amin(), margins.median(), margins.amax()]).tolist()
+        shares = torch.linspace(0.0, 1.0, MARGIN_LEVELS, dtype=margins.dtype, device=margins.device)
+        # One wait for the device.
+        *levels, median = torch.cat([margins.quantile(shares), margins.median()[None]]).tolist()
         log_loss = float(self.head.log_mean_loss(q))
         row: dict[str, Any] = {
             "step": self.step,
@@ -206,9 +213,10 @@ class _Session:
             "log_loss": log_loss,
             "loss": math.exp(log_loss) if math.isfinite(log_loss) else None,
             "train_error": float((margins <= 0).double().mean()),
-            "margin_min": ends[0],
-            "margin_median": ends[1],
-            "margin_max": ends[2],
+            "margin_min": levels[0],
+            "margin_median": median,
+            "margin_max": levels[-1],
+            "margin_levels": levels,
             "on_margin": int(self._on_margin(q).sum()),
         }
         if isinstance(self.recipe, FlowRecipe):
@@ -236,8 +244,13 @@ class _Session:
 
     def _record(self) -> None:
         assert self.grid is not None
-        self.frames.append(self.net.outputs(self.grid)[:, 0].reshape(FIELD_SIDE, FIELD_SIDE).float().cpu())
+        if self.frame_steps and self.frame_steps[-1] == self.step:
+            self.frames.pop()
+            self.frame_steps.pop()
+        field = self.net.outputs(self.grid)[:, 0].reshape(FIELD_SIDE, FIELD_SIDE).float().cpu()
+        self.frames.append(field)
         self.frame_steps.append(self.step)
+        self.observer.snapshot(self.step, {"fields": field})
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"net.{name}": tensor for name, tensor in self.net.state().items()}
@@ -266,8 +279,10 @@ class _Session:
         if reason is not StopReason.CANCELLED:
             # A stopped run goes on as if it never had: its metrics hold no row of the stop.
             self.observer.metrics(row)
-        # Judged on the network as it will be used: exact ReLU, whatever helped on the way.
+        # Judged, and recorded, as the network that will be used: exact ReLU, whatever helped on the way.
         self.net.sharpness = None
+        if self.record_every and reason is not StopReason.CANCELLED:
+            self._record()
         kkt = kkt_residual(self.net, self.head)
         phi = self.net.forward().outputs
         network = self.net.to_network().cpu()
@@ -275,7 +290,7 @@ class _Session:
         on_margin = self._on_margin(self.head.rows(phi).values)
         first = network.layers[0].get_parameter("weight").detach().flatten(1)
         summary = {
-            **{name: value for name, value in row.items() if name != "step"},
+            **{name: value for name, value in row.items() if name not in ("step", "margin_levels")},
             "steps": self.step,
             "reason": str(reason),
             "n": self.head.n,
@@ -300,6 +315,8 @@ class _Session:
 def _singular_values(weight: Tensor) -> Tensor:
     """Of a matrix, largest first, from its smaller Gram matrix: several times sooner than an SVD."""
     w = weight.double() if weight.shape[0] <= weight.shape[1] else weight.double().T
+    if not torch.isfinite(w).all():  # a run that diverged ends with that sentence, not with the solver's
+        return torch.full((len(w),), torch.nan)
     squares: Tensor = torch.linalg.eigvalsh(w @ w.T)
     return squares.clamp_min(0).sqrt().flip(0).float()
 

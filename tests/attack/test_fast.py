@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from recon_core.attack.fast import FastRecipe, adam_direction, scaled_start
-from recon_core.attack.fast_any import FastAnyRecipe
-from recon_core.attack.recipes import make_stepper
 from recon_core.attack.rowspace import knee, row_space
 from recon_core.attack.session import Resume, StopReason, attack
 from recon_core.attack.settings import AttackSettings
@@ -49,12 +47,8 @@ class Listener:
         return self.stop_at is not None and self.calls > self.stop_at
 
 
-def network(outputs: int = 1, bias: BiasMode = BiasMode.FIRST, conv: bool = False) -> Network:
-    shape = (1, 6, 6)
-    architecture = Architecture(
-        shape, (24,) if conv else (24, 20), outputs, bias, 3 if conv else None, 4 if conv else None
-    )
-    return build_network(architecture, init_scale="kaiming", seed=4)
+def network(outputs: int = 1, bias: BiasMode = BiasMode.FIRST) -> Network:
+    return build_network(Architecture((1, 6, 6), (24, 20), outputs, bias), init_scale="kaiming", seed=4)
 
 
 def settings(**more: Any) -> AttackSettings:
@@ -212,14 +206,3 @@ def test_adam_direction_is_adams() -> None:
         optimiser.step()
         ours -= adam_direction(mean, square, slope, step)
     torch.testing.assert_close(ours, x.detach())
-
-
-def test_convolutions_go_through_autograd() -> None:
-    target = Target.of(network(conv=True))
-    assert isinstance(make_stepper(target, settings(), 0), FastAnyRecipe)
-    listener = Listener()
-    whole = attack(target, settings(iterations=30), listener)
-    assert listener.rows[-1]["residual"] < listener.rows[0]["residual"]
-    first = Listener(12)
-    attack(target, settings(iterations=30), first)
-    assert torch.equal(attack(target, settings(iterations=30), Listener(), first.saved).candidates, whole.candidates)

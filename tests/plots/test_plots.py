@@ -60,17 +60,17 @@ def figures() -> dict[str, go.Figure]:
 
 def test_every_figure_of_ssim_says_which_one_and_which_b(figures: dict[str, go.Figure]) -> None:
     for name in ("output", "margin", "threshold", "factor", "sorted", "roc"):
-        title = figures[name].layout.title.text
-        assert "Wang" in title, name
+        caption = figures[name].layout.title.subtitle.text
+        assert "Wang" in caption, name
         if name != "factor":  # there B is the axis
-            assert "B = 1.3" in title, name
+            assert "B = 1.3" in caption, name
     assert "NCC above 0.9" in conditions(MatchSettings(protocol="haim"))
     assert "3x3" in conditions(MatchSettings(ssim="authors"))
 
 
 def test_scatter_shows_every_sample_and_the_errors(figures: dict[str, go.Figure]) -> None:
     drawn = figures["margin"]
-    assert "train error 0.0%; test error 20.0%" in drawn.layout.title.text
+    assert "train error 0.0%; test error 20.0%" in drawn.layout.title.subtitle.text
     shown = {(float(x), float(y)) for trace in drawn.data for x, y in zip(trace.x, trace.y, strict=True)}
     assert {round(x, 6) for x, _ in shown} == {0.0, 1.0, 3.0}
     assert [trace.name for trace in drawn.data] == ["odd", "even"]

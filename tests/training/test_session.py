@@ -11,7 +11,7 @@ import torch
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.training import Resume, StopReason, TrainOutcome, train
-from recon_core.training.session import FIELD_SIDE
+from recon_core.training.session import FIELD_SIDE, field_grid
 
 
 class Listener:
@@ -21,6 +21,7 @@ class Listener:
         self.rows: list[dict[str, Any]] = []
         self.saved: list[Resume] = []
         self.fractions: list[float] = []
+        self.pictures: list[tuple[int, dict[str, torch.Tensor]]] = []
         self.stop_at = stop_at
         self.calls = 0
 
@@ -29,6 +30,9 @@ class Listener:
 
     def progress(self, step: int, fraction: float, message: str) -> None:
         self.fractions.append(fraction)
+
+    def snapshot(self, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.pictures.append((step, dict(tensors)))
 
     def checkpoint(self, step: int, tensors: Mapping[str, torch.Tensor], meta: Mapping[str, Any]) -> None:
         self.saved.append(Resume(step, {name: t.clone() for name, t in tensors.items()}, dict(meta)))
@@ -90,6 +94,13 @@ def test_the_circle_is_learnt_and_recorded() -> None:
     assert outcome.summary["train_error"] == 0
     assert outcome.summary["margin_min"] > 3
     assert outcome.recording["fields"].shape == (len(outcome.recording["steps"]), FIELD_SIDE, FIELD_SIDE)
+    steps = outcome.recording["steps"].tolist()
+    assert steps[-1] == outcome.summary["steps"]
+    assert sorted(set(steps)) == steps
+    assert list(dict(listener.pictures)) == steps
+    assert torch.equal(listener.pictures[-1][1]["fields"], outcome.recording["fields"][-1])
+    last = outcome.network(field_grid())[:, 0].reshape(FIELD_SIDE, FIELD_SIDE)
+    assert torch.allclose(outcome.recording["fields"][-1], last, atol=1e-4)
     assert outcome.samples["margins"].shape == (8,)
     assert listener.fractions[-1] == pytest.approx(1.0, abs=0.02)
     assert {"test_error", "kkt", "kkt_layer1", "log10_epochs"} <= outcome.summary.keys()

@@ -1,0 +1,60 @@
+"""Train: a new network, those trained so far, somebody else's; `?run=<id>` follows one, `?from=<id>` fills the form."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.errors import InputError
+from recon_core.jobs.models import MODEL_KINDS
+from ui.faults import told
+from ui.look import show_look
+from ui.run_panel import show_live_run
+from ui.store import run_details
+from ui.train_form import fill_from, show_form
+from ui.train_import import show_import
+from ui.train_run import show_network
+from ui.train_table import show_table
+from ui.words import plain
+
+VIEW = "t_view"
+NEW, TRAINED, FROM_ELSEWHERE = "New network", "Trained networks", "From elsewhere"
+
+
+def page() -> None:
+    if "from" in st.query_params:
+        take_settings(st.query_params["from"])
+    if "run" in st.query_params:
+        one_run(st.query_params["run"])
+        return
+    st.title("Train", anchor=False)
+    views = {NEW: show_form, TRAINED: show_table, FROM_ELSEWHERE: show_import}
+    for tab, show in zip(st.tabs(list(views), key=VIEW, bind="query-params"), views.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
+
+
+def take_settings(run_id: str) -> None:
+    """Fill the form once; later changes to it must not be undone by the address."""
+    del st.query_params["from"]
+    fill_from(run_id)
+    st.session_state[VIEW] = NEW
+    st.rerun()
+
+
+def one_run(run_id: str) -> None:
+    if st.button("All trainings", icon=":material/arrow_back:"):
+        del st.query_params["run"]
+        st.session_state[VIEW] = TRAINED
+        st.rerun()
+    run = run_details(run_id)
+    if run.kind not in MODEL_KINDS:
+        raise InputError(f"run {run_id} is of kind {run.kind!r} and holds no network; the home page shows it")
+    st.title(plain(run.name), anchor=False)
+    show_live_run(run_id, show_network)
+
+
+st.set_page_config(page_title="Train · Afterimage", page_icon="👁️", layout="wide")
+show_look()
+with told():
+    page()

@@ -1,0 +1,16 @@
+"""Reconstruct: draw training samples out of a network's weights, and watch it happen; `?run=<id>` opens one attempt."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.faults import told
+from ui.reconstruct_form import show_form
+from ui.reconstruct_view import show_attempt
+
+st.set_page_config(page_title="Reconstruct · Afterimage", page_icon="👁️", layout="wide")
+with told():
+    if "run" in st.query_params:
+        show_attempt(st.query_params["run"])
+    else:
+        show_form()

@@ -1,0 +1,89 @@
+"""Match: which training images came back, and what would match although nothing leaked."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.jobs.live_match import ImagePool, PointPool
+from recon_core.jobs.match_source import MatchConfig
+from ui.faults import told
+from ui.look import show_look
+from ui.match_choice import choose_runs, matchable_runs
+from ui.match_counts import show_counts
+from ui.match_pairs import choose_order, choose_page, chosen_pair, show_grid, show_pair
+from ui.match_points import show_points
+from ui.match_pool import matches_like, pool_for, view_of
+from ui.match_settings import choose_settings
+from ui.match_take import offer_downloads, offer_run, show_saved
+from ui.pick import show_nothing_yet
+from ui.store import recent_runs
+
+TEXT_WIDTH = 860
+
+
+def page() -> None:
+    st.title("Match", anchor=False)
+    st.markdown(
+        "An attack leaves candidates: pictures drawn out of the weights alone. Here they are held against the images "
+        "the network was really trained on, and what came back is counted, beside what chance would find.",
+        width=TEXT_WIDTH,
+    )
+    found = matchable_runs()
+    if not found:
+        first_steps()
+        return
+    chosen = choose_runs(found)
+    if chosen is None:
+        st.info("Choose at least one reconstruction above.", icon=":material/arrow_upward:")
+        return
+    if chosen.facts.planar:
+        pool = pool_for(MatchConfig(runs=chosen.runs, untrained=chosen.untrained), chosen.facts)
+        if isinstance(pool, PointPool):
+            show_points(pool)
+        return
+    config = choose_settings(chosen.runs, chosen.untrained, chosen.facts)
+    pool = pool_for(config, chosen.facts)
+    if isinstance(pool, ImagePool):
+        show_images(pool, config)
+
+
+def show_images(pool: ImagePool, config: MatchConfig) -> None:
+    view = view_of(pool, config)
+    show_counts(view, config.threshold)
+    large = st.container()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        order = choose_order(view)
+        shown = choose_page(order)
+        offer_downloads(pool, view, shown, order, config)
+        saved = matches_like(config, pool.source.default_factor)
+        offer_run(config, saved)
+    if saved is not None:
+        show_saved(saved)
+    chosen = chosen_pair(len(order))
+    show_grid(view, shown, config.threshold, chosen)
+    if chosen is not None:
+        with large:
+            show_pair(pool, view, chosen, order, config.threshold)
+
+
+def first_steps() -> None:
+    if any(run.kind == "train" for run in recent_runs()):
+        show_nothing_yet(
+            "There is nothing to match yet.",
+            "Attack a network first: the candidates it gives can then be held against the training images.",
+            "pages/2_Reconstruct.py",
+            "Reconstruct",
+        )
+    else:
+        show_nothing_yet(
+            "There is nothing to match yet.",
+            "Train a network, then attack it: what comes out can then be held against the training images.",
+            "pages/1_Train.py",
+            "Train",
+        )
+
+
+st.set_page_config(page_title="Match · Afterimage", page_icon="👁️", layout="wide")
+show_look()
+with told():
+    page()

@@ -1,0 +1,272 @@
+"""A study in numbers: one row for each model, curves with their spread over seeds, images aligned across values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from recon_core.analysis.arrays import Flags, Floats, Integers, above
+from recon_core.analysis.pairs import Images
+from recon_core.errors import InputError
+from recon_core.matching.controls import over_seeds
+
+
+class Measure(StrEnum):
+    """What a curve can show of every model."""
+
+    GOOD = "good"
+    SHARE = "share"
+    ON_MARGIN = "on_margin"
+    TRAIN_ERROR = "train_error"
+    TEST_ERROR = "test_error"
+    EXPLAINED = "explained"
+    RESIDUAL = "residual"
+    MEAN_IMAGE = "floor_mean_image"
+    UNTRAINED = "floor_untrained"
+    NON_MEMBERS = "non_members"
+
+
+FLOORS = (Measure.MEAN_IMAGE, Measure.UNTRAINED, Measure.NON_MEMBERS)
+"""What matches although nothing leaked."""
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One model of a study. `position` is None where its value stands apart from the axis."""
+
+    cell: str
+    panel: str
+    point: str
+    position: float | None
+    reference: bool
+    seed: int
+    state: str
+    message: str
+    runs: Mapping[str, str]
+    numbers: Mapping[str, Any]
+
+    def value(self, measure: Measure) -> float | None:
+        """None where this model has no such number."""
+        numbers = self.numbers
+        if measure is Measure.SHARE:
+            return None if not numbers.get("of") else numbers["good"] / numbers["of"]
+        if measure is Measure.EXPLAINED:
+            left = numbers.get("kkt_layer1")
+            return None if left is None else 1.0 - float(left) ** 2
+        found = numbers.get(str(measure))
+        return None if found is None else float(found)
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """Every model, in the order of the study."""
+
+    rows: tuple[StudyRow, ...]
+
+    @property
+    def finished(self) -> tuple[StudyRow, ...]:
+        return tuple(row for row in self.rows if row.numbers)
+
+    def to_frame(self) -> pd.DataFrame:
+        names = list(dict.fromkeys(name for row in self.rows for name in row.numbers))
+        steps = list(dict.fromkeys(step for row in self.rows for step in row.runs))
+        return pd.DataFrame(
+            [
+                {
+                    "panel": row.panel,
+                    "value": row.point,
+                    "position": row.position,
+                    "reference": row.reference,
+                    "seed": row.seed,
+                    "state": row.state,
+                    **{name: row.numbers.get(name) for name in names},
+                    **{f"{step}_run": row.runs.get(step) for step in steps},
+                    "message": row.message,
+                }
+                for row in self.rows
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number measured once for each seed: its mean and, from two seeds on, the 95% interval of that mean."""
+
+    values: tuple[float, ...]
+    mean: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g} (95% interval {max(0.0, self.low):.3g} to {self.high:.3g})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    if not values:
+        raise InputError("a spread needs at least 1 number, got none")
+    if len(values) == 1:
+        return Spread((values[0],), values[0], None, None)
+    interval = over_seeds(values)
+    return Spread(tuple(values), interval.mean, interval.low, interval.high)
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One value of the axis (or one reference) over its seeds."""
+
+    label: str
+    position: float | None
+    spread: Spread
+    rows: tuple[StudyRow, ...]
+    """The models behind `spread.values`, in that order."""
+
+    @property
+    def of(self) -> int:
+        """Training images of the largest model here."""
+        return max(int(row.numbers.get("of", 0)) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class StudyCurve:
+    """One measure along the axis, for one panel."""
+
+    panel: str
+    measure: Measure
+    points: tuple[CurvePoint, ...]
+    references: tuple[CurvePoint, ...]
+
+    @property
+    def best(self) -> CurvePoint:
+        """Where it is highest; the first of several."""
+        return max(self.points, key=lambda point: point.spread.mean)
+
+    def at(self, label: str) -> CurvePoint | None:
+        return next((point for point in (*self.points, *self.references) if point.label == label), None)
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {
+                    "panel": self.panel,
+                    "value": point.label,
+                    "position": point.position,
+                    "reference": reference,
+                    "measure": str(self.measure),
+                    "mean": point.spread.mean,
+                    "low": point.spread.low,
+                    "high": point.spread.high,
+                    "seeds": len(point.spread.values),
+                }
+                for points, reference in ((self.points, False), (self.references, True))
+                for point in points
+            ]
+        )
+
+
+def curve(table: StudyTable, panel: str, measure: Measure) -> StudyCurve | None:
+    """What is known so far; None where no model of the panel has that number."""
+    points: dict[tuple[str, bool], list[tuple[StudyRow, float]]] = {}
+    for row in table.rows:
+        value = row.value(measure) if row.panel == panel and row.numbers else None
+        if value is not None and math.isfinite(value):
+            points.setdefault((row.point, row.reference), []).append((row, value))
+    if not points:
+        return None
+    # In the order of the axis, which a study that is still going on does not finish in.
+    order = {(row.point, row.reference): index for index, row in reversed(list(enumerate(table.rows)))}
+    made = [
+        (
+            reference,
+            CurvePoint(
+                label, found[0][0].position, spread([value for _, value in found]), tuple(row for row, _ in found)
+            ),
+        )
+        for (label, reference), found in sorted(points.items(), key=lambda item: order[item[0]])
+    ]
+    return StudyCurve(
+        panel,
+        measure,
+        tuple(point for reference, point in made if not reference),
+        tuple(point for reference, point in made if reference),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedRow:
+    """What came back of the same images at one value; `present` says which of them that model was trained on."""
+
+    label: str
+    images: Images
+    ssim: Floats
+    present: Flags
+    run_id: str
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedGrid:
+    """The same k training images across the varied value, those that come back best anywhere first."""
+
+    ids: Integers
+    """Positions in the data source."""
+    originals: Images
+    rows: tuple[AlignedRow, ...]
+    threshold: float
+
+    def good(self, row: AlignedRow) -> Flags:
+        return above(row.ssim, self.threshold)
+
+    def to_frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            [
+                {"value": row.label, "id": int(image), "ssim": float(score), "present": bool(present)}
+                for row in self.rows
+                for image, score, present in zip(self.ids, row.ssim, row.present, strict=True)
+            ]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """One model's training images (n, C, H, W) in [0, 1], known by `ids` (n,), and what came back of each."""
+
+    label: str
+    ids: Integers
+    images: Images
+    reconstructions: Images
+    ssim: Floats
+    run_id: str
+
+
+def align(models: Sequence[Reconstructed], most: int, threshold: float) -> AlignedGrid:
+    """The `most` images that come back best at any value, followed through all of them."""
+    if not models or most < 1:
+        raise InputError(f"an aligned grid needs at least 1 model and 1 image, got {len(models)} and {most}")
+    shape = models[0].images.shape[1:]
+    models = [model for model in models if model.images.shape[1:] == shape]
+    best: dict[int, float] = {}
+    originals: dict[int, Images] = {}
+    for model in models:
+        for place, image in enumerate(model.ids.tolist()):
+            best[image] = max(best.get(image, -math.inf), float(np.nan_to_num(model.ssim[place], nan=-1.0)))
+            originals.setdefault(image, model.images[place])
+    chosen = sorted(best, key=lambda image: (-best[image], image))[:most]
+    rows = []
+    for model in models:
+        place_of = {image: place for place, image in enumerate(model.ids.tolist())}
+        present = np.array([image in place_of for image in chosen])
+        places = [place_of.get(image, 0) for image in chosen]
+        images = model.reconstructions[places].copy()
+        images[~present] = 1.0
+        ssim = np.where(present, model.ssim[places], np.nan)
+        rows.append(AlignedRow(model.label, images, ssim, present, model.run_id))
+    return AlignedGrid(
+        np.array(chosen, dtype=np.int64), np.stack([originals[image] for image in chosen]), tuple(rows), threshold
+    )

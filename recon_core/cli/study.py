@@ -1,0 +1,171 @@
+"""`study` and `report`: a whole experiment of the papers, or one's own, from one command."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from recon_core.cli.console import note, out
+from recon_core.cli.findings import print_findings
+from recon_core.cli.stores import store_of
+from recon_core.cli.training import finish
+from recon_core.errors import InputError
+from recon_core.store import Run, RunState, RunStore
+
+if TYPE_CHECKING:
+    from recon_core.studies.plan import StudyPlan
+
+_FILES = (".yaml", ".yml", ".json")
+
+
+def study(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", help="A built-in study, or your own in YAML or JSON.")
+    ] = None,
+    size: Annotated[
+        str, typer.Option(help="quick: minutes on two cores. full: the papers' sizes, for a GPU.")
+    ] = "quick",
+    listing: Annotated[bool, typer.Option("--list", help="All studies, with estimated times on this machine.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many of each model.", show_default="the study's")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="VALUE", help="Only this value of the axis. Repeatable.")
+    ] = None,
+    panel: Annotated[list[str] | None, typer.Option(help="Only this panel. Repeatable.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at once.", show_default="one for each core or GPU")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: machine-readable.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
+) -> None:
+    """Train, attack and match a whole grid of models, and leave a study run.
+
+    Runs that are in the store already are not done again. Ctrl-C or a kill leaves a study that the same command, or
+    `runs resume`, continues.
+    """
+    store = store_of(context)
+    if listing:
+        _list(store, as_json)
+        return
+    if name is None:
+        raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
+    from recon_core.config import parse_config
+    from recon_core.jobs.study import StudyConfig, queue_study
+
+    plan = _plan(name, size).restricted(only or (), panel or (), seeds)
+    config = parse_config(StudyConfig, {"plan": plan, "workers": workers})
+    _check_data(plan)
+    run = _begun_before(store, plan)
+    if run is not None and run.status().state is RunState.DONE:
+        note(f"this very study was done before as {run.id}")
+        _tell(run, quiet)
+        return
+    if run is None:
+        words = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
+        run = queue_study(store, config, [*words, *_words(only, panel, seeds)])
+    elif not quiet:
+        note(f"going on with {run.id}")
+    finish(run, quiet)
+
+
+def report(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study run's id, or a study's name: its newest run.")],
+    target: Annotated[
+        Path | None, typer.Option("--to", metavar="FILE", help="The page to write.", show_default="STUDY.html")
+    ] = None,
+) -> None:
+    """Write a study as one self-contained HTML page: figures, images, findings, settings."""
+    from recon_core.studies.report import newest_study, write_report
+
+    store = store_of(context)
+    run_id = newest_study(store, name)
+    out().print(str(write_report(store, run_id, target or Path(f"{run_id}.html"))), markup=False)
+
+
+def _plan(name: str, size: str) -> StudyPlan:
+    from recon_core.studies.catalogue import StudySize, find_study
+    from recon_core.studies.own import read_own
+
+    if size not in list(StudySize):
+        raise InputError(f"--size must be {' or '.join(StudySize)}, got {size!r}")
+    if Path(name).suffix.lower() in _FILES:
+        return read_own(Path(name))
+    return find_study(name).plan(StudySize(size))
+
+
+def _check_data(plan: StudyPlan) -> None:
+    """Before anything is written: images that are not there leave no run behind. Full sets may have to be fetched."""
+    from recon_core.data import load_task
+    from recon_core.data.torchvision_sets import FULL_SETS
+    from recon_core.studies.cells import expand
+
+    wanted = {cell.training.data.model_dump_json(): cell.training.data for cell in expand(plan)}
+    for data in wanted.values():
+        if data.source not in FULL_SETS:
+            load_task(data)
+
+
+def _begun_before(store: RunStore, plan: StudyPlan) -> Run | None:
+    """The newest run of this very study: one that is at work or was stopped, or one that is done and whole."""
+    from recon_core.config import parse_config
+    from recon_core.jobs.study import StudyConfig
+    from recon_core.studies.keys import find_run
+    from recon_core.studies.record import read_record
+
+    for summary in store.list("study"):
+        run = store.open(summary.id)
+        if parse_config(StudyConfig, run.config).plan != plan:
+            continue
+        if summary.status.state is not RunState.DONE:
+            return run
+        cells = read_record(run).cells
+        if all(find_run(store, run_id) is not None for cell in cells for run_id in cell.runs.values()):
+            return run
+    return None
+
+
+def _words(only: Sequence[str] | None, panels: Sequence[str] | None, seeds: int | None) -> list[str]:
+    words = [word for value in only or () for word in ("--only", value)]
+    words += [word for value in panels or () for word in ("--panel", value)]
+    return words if seeds is None else [*words, "--seeds", str(seeds)]
+
+
+def _tell(run: Run, quiet: bool) -> None:
+    out().print(run.id if quiet else f"{run.id}: {run.status().message}", markup=False)
+    if not quiet:
+        print_findings(run)
+
+
+def _list(store: RunStore, as_json: bool) -> None:
+    """Name, figure of the paper, models and estimated time of each size."""
+    from recon_core.studies.catalogue import CATALOGUE, StudySize
+    from recon_core.studies.costs import single_thread_estimator, study_cost
+
+    estimator = single_thread_estimator(store)
+    listed: list[dict[str, Any]] = []
+    for entry in CATALOGUE.values():
+        costs = {size: study_cost(entry.plan(size), estimator) for size in entry.sizes}
+        listed.append({"name": entry.name, "title": entry.title, "where": entry.where, "costs": costs})
+    if as_json:
+        rows = [
+            {**row, "costs": {str(size): {"models": cost.models, "seconds": cost.seconds, "places": cost.places}
+                              for size, cost in row["costs"].items()}}
+            for row in listed
+        ]  # fmt: skip
+        typer.echo(json.dumps(rows))
+        return
+    table = Table("study", "what", "where", "quick here", "full here", box=None, pad_edge=False)
+    for row in listed:
+        cells = [_cost_words(row["costs"].get(size)) for size in StudySize]
+        table.add_row(row["name"], row["title"], row["where"], *cells)
+    out().print(table)
+    note("estimated for this machine as it is; a study that shares runs with an earlier one takes less")
+
+
+def _cost_words(cost: Any) -> str:
+    return "–" if cost is None else f"{cost.words}, {cost.models} models"

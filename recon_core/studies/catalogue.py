@@ -1,0 +1,374 @@
+"""Every built-in study: the experiments of both papers, and ours. Adding one is adding one entry here.
+
+Quick takes the embedded images in sizes that two cores finish in minutes; full takes the papers' sizes, for a GPU. Both
+train with the fast recipes, which follow the papers' path to the same points; where a paper's own optimiser is the
+question (SGD, fewer epochs) that one is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from recon_core.config import parse_config
+from recon_core.errors import InputError
+from recon_core.presets import FAR, FAR_MANY
+from recon_core.studies.own import value_variants
+from recon_core.studies.plan import Check, PaperClaim, Scale, StudyPlan, Variant
+from recon_core.studies.settings import Settings
+
+
+class StudySize(StrEnum):
+    QUICK = "quick"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class BuiltInStudy:
+    """One experiment. `quick` and `full` hold what differs between the sizes, as fields of a plan."""
+
+    name: str
+    title: str
+    where: str
+    about: str
+    axis: str
+    quick: dict[str, Any] | None
+    """None where nothing small would say anything."""
+    full: dict[str, Any]
+    scale: Scale = Scale.CATEGORY
+    overlay: bool = False
+    kernels: bool = False
+    claims: tuple[PaperClaim, ...] = ()
+    base: Settings = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> tuple[StudySize, ...]:
+        return tuple(size for size in StudySize if self._sized(size) is not None)
+
+    def _sized(self, size: StudySize) -> dict[str, Any] | None:
+        return self.quick if size is StudySize.QUICK else self.full
+
+    def plan(self, size: StudySize = StudySize.QUICK) -> StudyPlan:
+        sized = self._sized(size)
+        if sized is None:
+            raise InputError(f"study {self.name} has only its full size, for a GPU; use --size full")
+        common = {
+            "name": self.name,
+            "title": self.title,
+            "where": self.where,
+            "size": size,
+            "about": self.about,
+            "axis": self.axis,
+            "scale": self.scale,
+            "overlay": self.overlay,
+            "kernels": self.kernels,
+            "claims": self.claims,
+        }
+        return parse_config(StudyPlan, {**common, **sized, "base": {**self.base, **sized.get("base", {})}})
+
+
+def _flow(target: float = FAR) -> Settings:
+    return {"training.recipe": "flow", "training.target_log_loss": target}
+
+
+def _at(label: str, position: float | None = None, **settings: Any) -> Variant:
+    """A variant with settings written group__name."""
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    return Variant(label=label, position=position, settings=named)
+
+
+def _with(variant: Variant, settings: Settings) -> Variant:
+    return variant.model_copy(update={"settings": {**variant.settings, **settings}})
+
+
+_FULL_SOURCE = {"data.source": "cifar10-full"}
+_KAIMING = {"model.init_scale": "kaiming"}
+_THREE, _TWO = [0, 1, 2], [0, 1]
+# Starts that are pooled at full size, as the papers pool a search.
+_POOLED = {"attack.seeds": 5}
+
+_DECAYS = [1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2]
+_DECAY_POINTS = [
+    Variant(label="none", settings=_flow()),
+    *value_variants("training.weight_decay", _DECAYS),
+]
+_DECAY_REFERENCES = [
+    Variant(label="no decay, start 1e-3", settings={**_flow(), "model.init_scale": 1e-3}),
+    Variant(label="no decay, start 1e-4", settings={**_flow(), "model.init_scale": 1e-4}),
+]
+
+
+def _multiclass(per_class: int) -> Settings:
+    return {"data.task": "multiclass", "data.per_class": per_class}
+
+
+_WIDE = [1000, 1000]
+_ARCHITECTURES = [
+    _at("1000-1000", model__widths=_WIDE),
+    _at("100-100", model__widths=[100, 100]),
+    _at("1000-500-100", model__widths=[1000, 500, 100]),
+    _at("1000-500-100-50", model__widths=[1000, 500, 100, 50]),
+    _at("1000-1000, all biases", model__widths=_WIDE, model__bias="hidden"),
+]
+_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_CLASS_COUNTS = [2, 3, 4, 5, 10]
+
+
+def _classes(**counted: int) -> list[Variant]:
+    size = {f"data.{key}": value for key, value in counted.items()}
+    return [
+        Variant(
+            label=str(count),
+            position=count,
+            settings={"data.task": "multiclass", "data.classes": _CLASSES[:count], **size},
+        )
+        for count in _CLASS_COUNTS
+    ]
+
+
+_LOSSES = [
+    _at("L2", training__loss="l2"),
+    _at("L2.5", training__loss="l2.5"),
+    _at("Huber", training__loss="huber"),
+]
+_REGRESSION = {"data.task": "regression", **_KAIMING, "training.weight_decay": 1e-3}
+_CONVERGENCE = [-2.0, -5.0, -14.0, -50.0, -150.0, -400.0, -1000.0]
+
+CATALOGUE: dict[str, BuiltInStudy] = {
+    study.name: study
+    for study in (
+        BuiltInStudy(
+            "weight-decay",
+            "Weight decay: how many training images come back",
+            "Buzaglo et al. 2023, Fig. 5, 9 and 14",
+            "Networks trained to a stationary point with ever stronger weight decay, two classes and ten.",
+            "weight decay λ",
+            scale=Scale.LOG,
+            base=_KAIMING,
+            claims=(
+                PaperClaim(text="Some decay values raise the number of images that can be reconstructed.",
+                           check=Check.RISES_SOMEWHERE),
+                PaperClaim(text="With such a decay more training samples sit on the margin.",
+                           check=Check.MARGIN_RISES_TOO),
+                PaperClaim(text="The test error does not change much.", check=Check.TEST_ERROR_STEADY),
+            ),
+            # Half the papers' width takes half the time and leaks about as much.
+            quick={
+                "points": _DECAY_POINTS, "references": _DECAY_REFERENCES, "seeds": _THREE,
+                "base": {"model.widths": [500, 500]},
+                "panels": [Variant(label="two classes", settings={"data.n": 50}),
+                           Variant(label="ten classes", settings=_multiclass(5))],
+            },
+            full={
+                "points": _DECAY_POINTS, "references": _DECAY_REFERENCES, "seeds": _THREE,
+                "base": {**_FULL_SOURCE, **_POOLED},
+                "panels": [Variant(label="two classes", settings={"data.n": 100}),
+                           Variant(label="ten classes", settings=_multiclass(50))],
+            },
+        ),
+        BuiltInStudy(
+            "samples",
+            "More training images, fewer come back",
+            "Haim et al. 2022, Fig. 4 (top) and Table 1",
+            "The same network trained on ever more images of animals and vehicles.",
+            "training images",
+            scale=Scale.LOG,
+            claims=(PaperClaim(text="More training images make reconstruction harder.", check=Check.SHARE_FALLS),),
+            quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]), "seeds": _TWO,
+                   "base": _flow(FAR_MANY)},
+            full={"points": value_variants("data.n", [10, 50, 100, 500, 1000]), "seeds": _THREE,
+                  "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
+        ),
+        BuiltInStudy(
+            "architectures",
+            "Narrow, deep and non-homogeneous networks",
+            "Haim et al. 2022, Fig. 4 (bottom) and Table 1",
+            "Five architectures trained on the same images.",
+            "architecture",
+            claims=(PaperClaim(text="Images come back from all of them, even with biases in all layers.",
+                               check=Check.SOME_EVERYWHERE),),
+            quick={"points": _ARCHITECTURES, "seeds": _TWO, "base": {"data.n": 100, **_flow(FAR_MANY)}},
+            full={"points": _ARCHITECTURES, "seeds": _THREE,
+                  "base": {"data.n": 500, **_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
+        ),
+        BuiltInStudy(
+            "beyond-theory",
+            "Standard start, fewer epochs, mini-batches",
+            "Haim et al. 2022, Fig. 16 to 21 and Table 2",
+            "Networks for which the theory behind the attack does not hold, beside one for which it does.",
+            "how it was trained",
+            claims=(PaperClaim(text="Images still come back where the theory does not hold.",
+                               check=Check.SOME_EVERYWHERE),
+                    PaperClaim(text="They are fewer, or worse, than from a small start.",
+                               check=Check.BELOW_REFERENCE)),
+            quick={
+                "points": [
+                    _with(_at("standard start, 10 images", data__n=10, model__init_scale="kaiming"), _flow()),
+                    _with(_at("standard start, 50 images", model__init_scale="kaiming"), _flow()),
+                    _at("mini-batches", training__recipe="sgd", training__batch_size=10,
+                        training__learning_rate=0.05, training__epochs=2000),
+                    _at("10^4 epochs", training__recipe="flow", training__target_loss=0.0039),
+                    _at("10^4 epochs, digits", data__source="mnist", training__recipe="flow",
+                        training__target_loss=0.014),
+                ],
+                "references": [Variant(label="small start, far", settings=_flow())],
+                "base": {"data.n": 50}, "seeds": _TWO,
+            },
+            full={
+                "points": [
+                    _with(_at("standard start, 10 images", data__n=10, model__init_scale="kaiming"), _flow()),
+                    _with(_at("standard start, 50 images", data__n=50, model__init_scale="kaiming"), _flow()),
+                    _at("mini-batches", training__recipe="sgd", training__batch_size=50,
+                        training__learning_rate=0.01, training__epochs=10**6),
+                    _at("10^4 epochs", training__recipe="paper", training__epochs=10**4),
+                    _at("10^4 epochs, digits", data__source="mnist-full", training__recipe="paper",
+                        training__epochs=10**4),
+                ],
+                "references": [Variant(label="small start, far", settings=_flow(FAR_MANY))],
+                "base": {"data.n": 500, **_FULL_SOURCE, **_POOLED}, "seeds": _THREE,
+            },
+        ),
+        BuiltInStudy(
+            "classes",
+            "More classes, the same number of images of each",
+            "Buzaglo et al. 2023, Fig. 3",
+            "Networks that tell 2, 3, 4, 5 and 10 kinds of images apart.",
+            "classes",
+            scale=Scale.LINEAR,
+            claims=(PaperClaim(text="The number of images that come back grows with the number of classes.",
+                               check=Check.GROWS),),
+            quick={"points": _classes(per_class=10), "seeds": _TWO, "base": _flow(FAR_MANY)},
+            full={"points": _classes(per_class=50), "seeds": _THREE,
+                  "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
+        ),
+        BuiltInStudy(
+            "classes-fixed-total",
+            "More classes, the same number of images in all",
+            "Buzaglo et al. 2023, Fig. 10",
+            "As many images in all, divided over more and more classes.",
+            "classes",
+            scale=Scale.LINEAR,
+            claims=(PaperClaim(text="With as many images in all, more classes let more of them come back.",
+                               check=Check.GROWS),),
+            quick={"points": _classes(n=60), "seeds": _TWO, "base": _flow(FAR_MANY)},
+            # 500 as in the paper, or the nearest number that the classes divide evenly.
+            full={"points": [_with(point, {"data.n": 500 - 500 % int(point.label)}) for point in _classes()],
+                  "seeds": _THREE, "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
+        ),
+        BuiltInStudy(
+            "losses",
+            "Regression: L2, L2.5 and Huber",
+            "Buzaglo et al. 2023, Fig. 4 and 11 to 13",
+            "Regression on labels of -1 and 1 with weight decay, and without it.",
+            "loss",
+            claims=(PaperClaim(text="With weight decay images come back from regression of any loss.",
+                               check=Check.SOME_EVERYWHERE),
+                    PaperClaim(text="Without weight decay a regression gives nothing back.",
+                               check=Check.REFERENCE_FAILS)),
+            base=_REGRESSION,
+            quick={
+                "points": _LOSSES, "seeds": _THREE, "base": {"data.n": 50},
+                "references": [_at("L2 without decay", training__weight_decay=0.0, training__recipe="paper",
+                                   training__epochs=3000)],
+            },
+            full={
+                "points": _LOSSES, "seeds": _THREE, "base": {"data.n": 300, **_FULL_SOURCE, **_POOLED},
+                "references": [_at("L2 without decay", training__weight_decay=0.0, training__recipe="paper",
+                                   training__epochs=10**6)],
+            },
+        ),
+        BuiltInStudy(
+            "convolution",
+            "Convolutions: kernel size and channels",
+            "Buzaglo et al. 2023, Fig. 15 and 16",
+            "One convolution before the dense layers, with weight decay; the kernels are shown as images.",
+            "kernel size",
+            scale=Scale.LINEAR,
+            overlay=True,
+            kernels=True,
+            base={**_KAIMING, "training.weight_decay": 1e-3},
+            claims=(PaperClaim(text="Images come back for a wide range of kernels and channels.",
+                               check=Check.SOME_EVERYWHERE),),
+            quick={
+                "points": value_variants("model.conv_kernel", [3, 8, 16, 32]),
+                "panels": [_at("8 channels", model__conv_channels=8), _at("32 channels", model__conv_channels=32)],
+                "base": {"data.n": 50, "model.widths": [300]}, "seeds": [0],
+            },
+            full={
+                "points": value_variants("model.conv_kernel", [3, 5, 7, 10, 16, 24, 32]),
+                "panels": [_at(f"{count} channels", model__conv_channels=count) for count in (8, 16, 32, 64)],
+                "base": {"data.n": 500, "model.widths": [1000], "attack.iterations": 2000, **_FULL_SOURCE},
+                "seeds": _TWO,
+            },
+        ),
+        BuiltInStudy(
+            "many-samples",
+            "5,000 images and 10,000 neurons a layer",
+            "Buzaglo et al. 2023, Fig. 17",
+            "CIFAR-100, 50 images of each class, trained with mini-batches.",
+            "width",
+            claims=(PaperClaim(text="Some of 5,000 images still come back.", check=Check.SOME_EVERYWHERE),),
+            quick=None,
+            full={
+                "points": [_at("10000-10000", model__widths=[10_000, 10_000])],
+                "base": {"data.source": "cifar100", **_multiclass(50), "training.recipe": "sgd",
+                         "training.batch_size": 500, "training.learning_rate": 0.1, "training.epochs": 10**4},
+                "seeds": [0],
+            },
+        ),
+        BuiltInStudy(
+            "convergence",
+            "How far training went",
+            "ours",
+            "One network along its way to the margin: the further it has come, the better the weights are explained "
+            "by the samples. The papers stop near a loss of e^-14.",
+            "loss reached, as e^-x",
+            scale=Scale.LOG,
+            claims=(PaperClaim(text="Ours: the further training went, the more comes back.", check=Check.GROWS),),
+            quick={"points": [_at(f"{-target:g}", -target, training__target_log_loss=target)
+                              for target in _CONVERGENCE],
+                   "base": {"data.n": 50, "training.recipe": "flow"}, "seeds": _THREE},
+            full={"points": [_at(f"{-target:g}", -target, training__target_log_loss=target)
+                             for target in _CONVERGENCE],
+                  "base": {"data.n": 500, "training.recipe": "flow", **_FULL_SOURCE, **_POOLED}, "seeds": _THREE},
+        ),
+        BuiltInStudy(
+            "pooled-seeds",
+            "Attacking the same model again and again",
+            "ours",
+            "Candidates of several starts of the attack, put together before they are matched. A larger pool also "
+            "matches more by chance, so look at the floors.",
+            "starts pooled",
+            scale=Scale.LOG,
+            claims=(PaperClaim(text="Ours: more starts, put together, find more.", check=Check.GROWS),),
+            quick={"points": value_variants("attack.seeds", [1, 2, 4, 8]),
+                   "base": {"data.n": 50, **_flow()}, "seeds": _TWO},
+            full={"points": value_variants("attack.seeds", [1, 2, 5, 10, 20, 50]),
+                  "base": {"data.n": 500, **_flow(FAR_MANY), **_FULL_SOURCE}, "seeds": _THREE},
+        ),
+        BuiltInStudy(
+            "faces",
+            "Faces",
+            "ours",
+            "Small pictures of faces against other patches: what leaks when the training images are people.",
+            "training images",
+            scale=Scale.LOG,
+            claims=(PaperClaim(text="Ours: faces come back as other images do.", check=Check.SOME_EVERYWHERE),),
+            base={"data.source": "faces", **_flow()},
+            quick={"points": value_variants("data.n", [10, 20, 50, 100]), "seeds": _TWO},
+            full={"points": value_variants("data.n", [10, 20, 50, 100, 140]), "seeds": _THREE, "base": _POOLED},
+        ),
+    )
+}  # fmt: skip
+
+
+def find_study(name: str) -> BuiltInStudy:
+    """The study of that name, or a sentence that lists the nearest ones."""
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    near = difflib.get_close_matches(name, CATALOGUE, n=3, cutoff=0.4) or list(CATALOGUE)
+    raise InputError(
+        f"unknown study {name!r}; did you mean {', '.join(near)}? (all: python -m recon_core study --list)"
+    )

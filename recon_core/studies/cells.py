@@ -1,0 +1,108 @@
+"""From a plan to its cells: one model each, with the configs of its training, attack and matching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from recon_core.attack import AttackSettings
+from recon_core.config import TrainConfig, parse_config
+from recon_core.data import describe_source
+from recon_core.data.tasks import plan_task, samples_per_side
+from recon_core.errors import InputError
+from recon_core.jobs.match_source import MatchConfig
+from recon_core.jobs.models import AttackModel
+from recon_core.jobs.reconstruction import Baseline, ReconstructConfig, attack_settings
+from recon_core.models import Architecture, Network, architecture_of
+from recon_core.studies.plan import StudyPlan, Variant
+from recon_core.studies.settings import ATTACK, MATCH, nested
+
+# Starts of one seed's attack count up from it, so seeds of the study stand far apart.
+_SEED_STRIDE = 1000
+# Pictures along the way are for watching one run; a hundred runs would fill the disk with them.
+_SNAPSHOTS = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model of a study. `reference` cells are drawn as dashed lines rather than on the axis."""
+
+    panel: str
+    point: str
+    reference: bool
+    seed: int
+    training: TrainConfig
+    attack: AttackSettings
+    match: Mapping[str, Any]
+    """What the match run is asked for, but for its runs."""
+    architecture: Architecture
+    n: int
+
+    @property
+    def id(self) -> str:
+        """Unique in its study, and the same whenever the study is expanded."""
+        return "/".join((self.panel, ("=" if self.reference else "") + self.point, str(self.seed)))
+
+    @property
+    def words(self) -> str:
+        """For a run's name and a progress line."""
+        return ", ".join([*([self.panel] if self.panel else []), self.point, f"seed {self.seed}"])
+
+    @property
+    def floor_shape(self) -> tuple[object, ...]:
+        """Cells alike in this share the floor of an untrained network."""
+        settings = self.attack.model_dump(mode="json", exclude={"seed"})
+        return self.architecture, tuple(sorted((key, repr(value)) for key, value in settings.items()))
+
+
+def expand(plan: StudyPlan) -> tuple[Cell, ...]:
+    """All cells, checked; seed by seed, so that a whole curve is there before the first interval."""
+    variants = [(point, False) for point in plan.points] + [(reference, True) for reference in plan.references]
+    return tuple(
+        _cell(plan, panel, variant, reference, seed)
+        for seed in plan.seeds
+        for panel in plan.panels
+        for variant, reference in variants
+    )
+
+
+def _cell(plan: StudyPlan, panel: Variant, variant: Variant, reference: bool, seed: int) -> Cell:
+    seeded = {"model.seed": seed, "attack.seed": seed * _SEED_STRIDE}
+    values = nested(seeded, plan.base, panel.settings, variant.settings)
+    try:
+        return _checked_cell(values, panel.label, variant.label, reference, seed)
+    except InputError as error:
+        place = ", ".join(filter(None, (panel.label, variant.label)))
+        raise InputError(f"study {plan.name}, {place}: {error}") from None
+
+
+def _checked_cell(values: dict[str, dict[str, Any]], panel: str, point: str, reference: bool, seed: int) -> Cell:
+    given, matched = values.pop(ATTACK), values.pop(MATCH)
+    training = parse_config(TrainConfig, values)
+    source = describe_source(training.data.source, training.data.path)
+    sides = 2 if training.data.source.planar else len(plan_task(training.data, source.class_names).sides)
+    n = samples_per_side(training.data, sides).per_side * sides
+    outputs = sides if training.data.task == "multiclass" else 1
+    architecture = architecture_of(training.model, source.shape, outputs)
+    with torch.device("meta"):  # sizes are all that is needed
+        model = AttackModel(Network(architecture), training)
+    # The papers take twice as many candidates as there were samples.
+    attack = attack_settings(model, {"m": 2 * n, "snapshots": _SNAPSHOTS, **given})
+    parse_config(MatchConfig, {"runs": ["reconstruct-1"], **matched})
+    return Cell(panel, point, reference, seed, training, attack, matched, architecture, n)
+
+
+def attack_request(cell: Cell, model_run: str) -> ReconstructConfig:
+    return ReconstructConfig(model=model_run, settings=cell.attack)
+
+
+def floor_request(cell: Cell, model_run: str) -> ReconstructConfig:
+    """The cell's attack on the network it started from, whose candidates match only by chance."""
+    return ReconstructConfig(model=model_run, settings=cell.attack, baseline=Baseline.UNTRAINED)
+
+
+def match_request(cell: Cell, attack_run: str, floor_run: str | None) -> MatchConfig:
+    return parse_config(MatchConfig, {"runs": [attack_run], "untrained": floor_run, **cell.match})

@@ -1,0 +1,64 @@
+"""How long a study will take on this machine, from what each of its runs will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recon_core.jobs.estimates import Estimator
+from recon_core.store import RunStore
+from recon_core.studies.cells import Cell, expand
+from recon_core.studies.executor import local_places
+from recon_core.studies.plan import StudyPlan
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """`seconds` with all places at work; None where nobody can know, e.g. on a GPU."""
+
+    models: int
+    seconds: float | None
+    places: int
+
+    @property
+    def words(self) -> str:
+        return "unknown" if self.seconds is None else duration_words(self.seconds)
+
+
+def study_cost(plan: StudyPlan, estimator: Estimator, workers: int | None = None) -> StudyCost:
+    """As if nothing of it were in the store. `estimator` is one for runs of a single thread."""
+    cells, places = expand(plan), len(local_places(workers))
+    seconds: list[float | None] = []
+    floors: set[tuple[object, ...]] = set()
+    for cell in cells:
+        seconds += _cell_seconds(cell, estimator)
+        if plan.floor and cell.floor_shape not in floors:
+            floors.add(cell.floor_shape)
+            seconds.append(estimator.reconstruction(cell.training, cell.attack))
+    known = [one for one in seconds if one is not None]
+    total = None if len(known) < len(seconds) else sum(known) / min(places, len(cells))
+    return StudyCost(len(cells), total, places)
+
+
+def single_thread_estimator(store: RunStore) -> Estimator:
+    """For runs as a study does them."""
+    return Estimator(store, threads=1)
+
+
+def _cell_seconds(cell: Cell, estimator: Estimator) -> list[float | None]:
+    candidates = cell.attack.m * cell.attack.seeds
+    return [
+        estimator.training(cell.training),
+        estimator.reconstruction(cell.training, cell.attack),
+        estimator.matching(cell.training, candidates),
+    ]
+
+
+def duration_words(seconds: float) -> str:
+    """As one says it: 40 s, 12 min, 3.5 h, 4 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{round(seconds / 86400)} days"

@@ -1,0 +1,190 @@
+"""What a study found, figure by figure, in sentences with numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from scipy import stats
+
+from recon_core.analysis.arrays import above
+from recon_core.analysis.leakage import LeakPanel
+from recon_core.analysis.studies import AlignedGrid, CurvePoint, Measure
+from recon_core.studies.results import StudyResults
+
+_NOTHING = "no model is finished yet."
+
+
+def overview(results: StudyResults) -> str:
+    """How much there is to go by."""
+    rows, plan = results.table.rows, results.plan
+    done = len(results.table.finished)
+    sizes = sorted({int(row.numbers["of"]) for row in results.table.finished if "of" in row.numbers})
+    trained = f", each trained on {_range(sizes)} images" if sizes else ""
+    seeds = f"{len(plan.seeds)} seed" + ("s" if len(plan.seeds) > 1 else "")
+    sentence = f"{done} of {len(rows)} models{trained}; {seeds} of each."
+    failed = [row for row in rows if row.state == "failed"]
+    if failed:
+        sentence += f" {len(failed)} did not come to their end: " + "; ".join(
+            f"{_place(row.panel, row.point)}, seed {row.seed} ({row.message})" for row in failed[:3]
+        )
+        sentence += " and others." if len(failed) > 3 else "."
+    return sentence
+
+
+def count_finding(results: StudyResults, panel: str) -> str:
+    """The count along the axis, against its floors and its references."""
+    return _sentences(panel, _count_sentences(results, panel))
+
+
+def margin_finding(results: StudyResults, panel: str) -> str:
+    """How many samples sit on the margin, and whether more of them means that more comes back."""
+    return _sentences(panel, _margin_sentences(results, panel))
+
+
+def error_finding(results: StudyResults, panel: str) -> str:
+    """How well the models fit and generalise."""
+    return _sentences(panel, _error_sentences(results, panel))
+
+
+def _count_sentences(results: StudyResults, panel: str) -> list[str]:
+    good = results.curve(panel, Measure.GOOD)
+    if good is None or not good.points:
+        return [_NOTHING]
+    best, worst = good.best, min(good.points, key=lambda point: point.spread.mean)
+    if best is worst:
+        sentences = [f"{_count(best)} images come back at {best.label}."]
+    else:
+        sentences = [
+            f"most images come back at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
+        ]
+    if good.references:
+        shown = "; ".join(f"{point.label} {_count(point)}" for point in good.references)
+        beaten = [point.label for point in good.references if best.spread.mean > point.spread.mean]
+        relation = f"more than {_list(beaten)}" if beaten else "no more than that"
+        sentences.append(f"For comparison: {shown}. The best value has {relation}.")
+    return [*sentences, _floor_sentence(results, panel, best)]
+
+
+def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
+    margin, good = results.curve(panel, Measure.ON_MARGIN), results.curve(panel, Measure.GOOD)
+    if margin is None or not margin.points:
+        return [_NOTHING]
+    most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
+    if most.spread.mean == least.spread.mean:
+        return [f"{most.spread.mean:.3g} of {most.of} samples sit on the margin everywhere."]
+    sentences = [
+        f"between {least.spread.mean:.3g} of {least.of} samples ({least.label}) and "
+        f"{most.spread.mean:.3g} of {most.of} ({most.label}) sit on the margin."
+    ]
+    if good is not None and len(good.points) > 2:
+        pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
+        sentences.append(_correlation(pairs, "samples on the margin", "images that come back"))
+    return sentences
+
+
+def _error_sentences(results: StudyResults, panel: str) -> list[str]:
+    train, test = results.curve(panel, Measure.TRAIN_ERROR), results.curve(panel, Measure.TEST_ERROR)
+    if train is None or not train.points:
+        return [_NOTHING]
+    misfit = [point for point in train.points if point.spread.mean > 0]
+    sentences = ["every model fits its training images."]
+    if misfit:
+        largest = max(point.spread.mean for point in misfit)
+        sentences = [f"training errors remain at {_list([point.label for point in misfit])} (up to {largest:.1%})."]
+    good = results.curve(panel, Measure.GOOD)
+    leaking = [point.label for point in misfit if good and (at := good.at(point.label)) and at.spread.mean >= 1]
+    if leaking:
+        sentences.append(f"Images come back although the data are not fitted at {_list(leaking)}.")
+    if test is not None and test.points:
+        low, high = (pick(test.points, key=lambda point: point.spread.mean) for pick in (min, max))
+        sentences.append(
+            f"The test error is {low.spread.mean:.1%} everywhere."
+            if low.spread.mean == high.spread.mean
+            else f"The test error lies between {low.spread.mean:.1%} ({low.label}) and "
+            f"{high.spread.mean:.1%} ({high.label})."
+        )
+    return sentences
+
+
+def scatter_finding(panels: Sequence[LeakPanel], threshold: float, missing: Sequence[str] = ()) -> str:
+    """Who leaks: samples on the margin, or others too?"""
+    good = [int(panel.scatter.good(threshold)) for panel in panels]
+    on_margin = [int((panel.scatter.on_margin & above(panel.scatter.ssim, threshold)).sum()) for panel in panels]
+    ranks = [rank for panel in panels if (rank := panel.scatter.rank_correlation) == rank]
+    sentences = [
+        f"Of {sum(good)} images that come back in these {len(panels)} models, {sum(on_margin)} sit on their margin."
+    ]
+    if ranks:
+        sentences.append(
+            "The rank correlation of SSIM with the distance to the margin is "
+            f"{statistics.median(ranks):+.2f} in the middle model ({min(ranks):+.2f} to {max(ranks):+.2f}); "
+            "below zero means that samples near the margin come back best."
+        )
+    return " ".join([*sentences, *_missing(missing)])
+
+
+def aligned_finding(grid: AlignedGrid) -> str:
+    counts = {row.label: int(grid.good(row).sum()) for row in grid.rows}
+    best = max(counts, key=lambda label: counts[label])
+    worst = min(counts, key=lambda label: counts[label])
+    return (
+        f"The {len(grid.ids)} training images that come back best anywhere, and what each model gives of them. "
+        f"{counts[best]} of these are good at {best}, {counts[worst]} at {worst} "
+        f"(SSIM above {grid.threshold:g}; framed in blue, others in dashed orange; blank where the image was not "
+        "trained on)."
+    )
+
+
+def kernel_finding(count: int, missing: Sequence[str] = ()) -> str:
+    sentence = (
+        f"First-layer kernels of {count} models, each stretched about grey. A kernel smaller than the image cannot "
+        "hold a training image, so what comes back from such a network was not simply stored there."
+    )
+    return " ".join([sentence, *_missing(missing)])
+
+
+def _floor_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str:
+    names = {
+        Measure.MEAN_IMAGE: "the mean image alone",
+        Measure.UNTRAINED: "an untrained network",
+        Measure.NON_MEMBERS: "images that were not trained on",
+    }
+    known = []
+    for floor in results.floors(panel):
+        at = floor.at(best.label)
+        if at is not None:
+            known.append(f"{names[floor.measure]} {at.spread.mean:.3g}")
+    return f"Floors there: {', '.join(known)}." if known else "No floor was measured."
+
+
+def _correlation(pairs: Sequence[tuple[float, float]], first: str, second: str) -> str:
+    if len(pairs) < 3 or len({a for a, _ in pairs}) < 2 or len({b for _, b in pairs}) < 2:
+        return f"{first.capitalize()} and {second} do not vary enough to be compared."
+    value = float(stats.spearmanr([a for a, _ in pairs], [b for _, b in pairs]).statistic)
+    return f"Along the axis the rank correlation of {first} with {second} is {value:+.2f}."
+
+
+def _missing(points: Sequence[str]) -> list[str]:
+    return [f"Left out, because their runs are gone: {_list(list(points))}."] if points else []
+
+
+def _count(point: CurvePoint) -> str:
+    return f"{point.spread} of {point.of}"
+
+
+def _sentences(panel: str, sentences: Sequence[str]) -> str:
+    text = " ".join([*([f"{panel}:"] if panel else []), *sentences])
+    return text[:1].upper() + text[1:]
+
+
+def _place(panel: str, point: str) -> str:
+    return ", ".join(filter(None, (panel, point)))
+
+
+def _list(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}" if labels else "none"
+
+
+def _range(sizes: Sequence[int]) -> str:
+    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"

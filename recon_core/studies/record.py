@@ -1,0 +1,130 @@
+"""What a study run keeps of its cells: which runs made each, and the numbers they came to.
+
+The numbers stay when runs are deleted; pictures are read from the runs themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from recon_core.errors import AfterimageError
+from recon_core.store import Run, RunStore
+from recon_core.studies.board import CellSteps, StepState
+
+FILE = "cells"
+"""`cells.json` in the study's run."""
+
+_TRAINED = (
+    "n", "on_margin", "train_error", "test_error", "test_loss", "log_loss", "log10_epochs", "margin_min", "kkt",
+    "kkt_layer1", "gradient_norm",
+)  # fmt: skip
+_COUNTED = (
+    "good", "unique", "of", "floor_mean_image", "floor_untrained", "non_members", "non_members_of", "threshold",
+    "merge_factor", "ssim_kind", "candidates",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One cell as it stands. `runs` are ids by step: train, attack, floor, match."""
+
+    id: str
+    panel: str
+    point: str
+    reference: bool
+    seed: int
+    state: StepState
+    message: str = ""
+    runs: Mapping[str, str] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        return self.state is StepState.DONE
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "state": str(self.state), "runs": dict(self.runs), "shared": list(self.shared)}
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """All cells, and every run this study has asked for by what it computes."""
+
+    cells: tuple[CellRecord, ...]
+    steps: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"cells": [cell.to_json() for cell in self.cells], "steps": dict(self.steps)}
+
+
+def read_record(run: Run) -> StudyRecord:
+    """What a study run has kept; empty before it began."""
+    kept = run.read_json(FILE) or {"cells": [], "steps": {}}
+    cells = tuple(
+        CellRecord(**{**cell, "state": StepState(cell["state"]), "shared": tuple(cell["shared"])})
+        for cell in kept["cells"]
+    )
+    return StudyRecord(cells, kept["steps"])
+
+
+def recorded_runs(store: RunStore) -> dict[str, str]:
+    """Runs that the studies of a store have asked for, by key; the newest study's word counts."""
+    found: dict[str, str] = {}
+    for summary in store.list("study"):
+        try:
+            steps = read_record(store.open(summary.id)).steps
+        except (AfterimageError, KeyError, TypeError, ValueError):
+            continue
+        found = {**steps, **found}
+    return found
+
+
+def record_cell(store: RunStore, steps: CellSteps, before: CellRecord | None) -> CellRecord:
+    """The cell as it stands now; numbers are read once, when it is done."""
+    cell, state = steps.cell, steps.state
+    runs = {str(step.kind): step.run_id for step in steps if step.run_id is not None}
+    numbers: Mapping[str, Any] = {}
+    if state is StepState.DONE:
+        kept = before is not None and before.done and dict(before.runs) == runs
+        numbers = before.numbers if kept and before is not None else read_numbers(store, runs)
+    return CellRecord(
+        id=cell.id,
+        panel=cell.panel,
+        point=cell.point,
+        reference=cell.reference,
+        seed=cell.seed,
+        state=state,
+        message="" if state is StepState.DONE else steps.message,
+        runs=runs,
+        shared=tuple(str(step.kind) for step in steps if step.shared),
+        numbers=numbers,
+    )
+
+
+def read_numbers(store: RunStore, runs: Mapping[str, str]) -> dict[str, Any]:
+    """What the runs of one finished cell came to, by name; left out where a run does not say."""
+    trained, attacked, matched = (store.open(runs[step]) for step in ("train", "attack", "match"))
+    facts, found, count = trained.result() or {}, attacked.result() or {}, _count(matched.result() or {})
+    numbers = {name: facts.get(name) for name in _TRAINED}
+    numbers |= {name: count.get(name) for name in _COUNTED}
+    numbers |= {"residual": found.get("residual"), "auc": (matched.result() or {}).get("auc")}
+    for step, run in (("train", trained), ("attack", attacked), ("match", matched)):
+        numbers[f"{step}_seconds"] = run.status().seconds
+    return {name: value for name, value in numbers.items() if value is not None and _is_finite(value)}
+
+
+def _count(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Images count by SSIM, points of the plane by whether a candidate is near."""
+    if result.get("kind") == "images":
+        count: Mapping[str, Any] = result["count"]
+        return count
+    near = result["counts"][0]
+    return {**near, "good": near["recovered"], "candidates": result["candidates"]}
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

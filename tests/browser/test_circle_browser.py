@@ -1,0 +1,231 @@
+"""The circle in a real browser: points that move, a recording that plays, and everything still there on reload."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from recon_core.jobs import StopFlag, perform, queue
+from recon_core.jobs.circle import CircleSettings
+from recon_core.store import RunState, RunStore, lock
+
+PATIENCE = 60_000  # milliseconds; the engine is loaded with the first visit, and CI machines are slow
+RUN_SECONDS = 240
+SMALL = CircleSettings(n=4, width=50)
+ADDRESS = "?view=circle&c_n=4&c_width=50"
+PIXELS = "player => player.querySelector('.screen canvas').toDataURL()"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one finished circle, without the slower baseline."""
+    root = tmp_path_factory.mktemp("finished") / "runs"
+    store = RunStore(root)
+    train, attack, inversion, untrained = SMALL.queue(store)
+    for run in (train, attack, inversion):
+        assert perform(run, StopFlag()) is RunState.DONE
+    store.delete(untrained.id)
+    return root
+
+
+@pytest.fixture
+def shown(finished: Path, dashboard) -> str:
+    """Address of an app that has the finished circle."""
+    shutil.copytree(finished, dashboard.store, dirs_exist_ok=True)
+    return str(dashboard.url)
+
+
+@pytest.fixture
+def own_processes(own_store: Path) -> Iterator[None]:
+    """Whatever the app has started is gone afterwards."""
+    yield
+    store, held = RunStore(own_store), queue.dispatcher_lock(own_store)
+    if lock.is_held(held):
+        os.kill(int(lock.holder(held)), signal.SIGKILL)
+    for summary in store.list():
+        if summary.status.state is RunState.RUNNING and summary.status.pid:
+            os.kill(summary.status.pid, signal.SIGKILL)
+
+
+def player_of(page: Page) -> Locator:
+    player = page.locator(".player")
+    expect(player).to_be_visible(timeout=PATIENCE)
+    return player
+
+
+def look(player: Locator) -> str:
+    return hashlib.sha256(player.evaluate(PIXELS).encode()).hexdigest()
+
+
+def expect_data(player: Locator, name: str, value: str | re.Pattern[str], timeout: int = PATIENCE) -> None:
+    expect(player).to_have_attribute(f"data-{name}", value, timeout=timeout)
+
+
+def time_of(player: Locator) -> float:
+    return float(player.get_attribute("data-time") or "nan")
+
+
+def assert_readable(page: Page, contrasts) -> None:
+    """Every text stands out, and nothing sticks out to the right.
+
+    A slider's value stands above its knob, which counts as its background here; the arrow is Streamlit's own.
+    """
+    found = contrasts(page)
+    assert len(found) > 10
+    faint = [text for text in found if text.contrast < 4.5 and not re.fullmatch(r"[\d.]+|keyboard_.*", text.text)]
+    assert faint == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+@pytest.mark.usefixtures("own_processes")
+def test_from_home_start_and_see_the_points_move(dashboard, visit) -> None:
+    page = visit(dashboard.url)
+    page.get_by_role("button", name="Watch the circle").click(timeout=PATIENCE)
+    player = player_of(page)
+    assert "view=circle" in page.url
+    page.goto(f"{dashboard.url}/{ADDRESS}")
+    expect(page.get_by_text("on these 4 points")).to_be_visible(timeout=PATIENCE)
+    expect_data(player, "mode", "still")
+    still = look(player)
+    page.get_by_role("button", name="Start", exact=True).click()
+    expect_data(player, "mode", "live")
+    looks: dict[str, str] = {}
+    deadline = time.monotonic() + RUN_SECONDS
+    while player.get_attribute("data-mode") == "live" and time.monotonic() < deadline:
+        looks[player.get_attribute("data-step") or ""] = look(player)
+        page.wait_for_timeout(100)
+    expect_data(player, "mode", "recording")
+    assert len(looks) >= 3, f"too few frames were seen: {list(looks)}"
+    assert len({*looks.values(), still}) >= 3, "steps went by, but nothing moved"
+    # From the live view it goes on by itself to the result.
+    expect_data(player, "stage", "f")
+    expect(page.get_by_test_id("stMetric")).to_have_count(2)
+    expect(page.get_by_text("known only to the examiner")).to_be_visible()
+
+
+def test_play_pause_step_and_scrub(shown: str, visit, contrasts) -> None:
+    page = visit(f"{shown}/{ADDRESS}")
+    player = player_of(page)
+    expect_data(player, "mode", "recording")
+    expect_data(player, "stage", "f")  # the result first
+    expect_data(player, "theme", "light")
+    expect(page.get_by_test_id("stMetric")).to_have_count(2, timeout=PATIENCE)
+    assert_readable(page, contrasts)
+    result = look(player)
+
+    page.get_by_role("button", name="a Data").click()
+    expect_data(player, "stage", "a")
+    expect(player).to_contain_text("The training set")
+    assert look(player) != result
+    for stage, words in (("b", "The network learns"), ("c", "Random candidates"), ("d", "The attack")):
+        page.get_by_role("button", name=re.compile(f"^{stage} ")).click()
+        expect_data(player, "stage", stage)
+        expect(player).to_contain_text(words)
+
+    length = float(player.get_attribute("data-length") or 0)
+    page.get_by_role("slider", name="Position in the recording").fill("600")
+    expect_data(player, "frame", re.compile("attack:"))
+    assert time_of(player) == pytest.approx(0.6 * length, abs=0.02)
+    before = time_of(player)
+    page.get_by_role("button", name="One frame on").click()
+    expect(player).not_to_have_attribute("data-time", f"{before:.3f}")
+    assert before < time_of(player) < before + 0.1
+
+    before = time_of(player)
+    page.get_by_role("button", name="Play").click()
+    expect_data(player, "playing", "true")
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Pause").click()
+    expect_data(player, "playing", "false")
+    assert before + 0.3 < time_of(player) < before + 3
+
+    # The same with the keyboard.
+    player.focus()
+    page.keyboard.press("Home")
+    expect_data(player, "time", "0.000")
+    page.keyboard.press("ArrowRight")
+    expect(player).not_to_have_attribute("data-time", "0.000")
+    first = player.get_attribute("data-time") or ""
+    page.keyboard.press("ArrowRight")
+    expect(player).not_to_have_attribute("data-time", first)
+    page.keyboard.press("ArrowLeft")
+    expect_data(player, "time", first)
+    page.keyboard.press(" ")
+    expect_data(player, "playing", "true")
+    page.keyboard.press(" ")
+    expect_data(player, "playing", "false")
+    page.keyboard.press("4")
+    expect_data(player, "stage", "d")
+    page.keyboard.press("End")
+    expect_data(player, "time", player.get_attribute("data-length") or "")
+
+
+def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) -> None:
+    page = visit(f"{shown}/{ADDRESS}")
+    player = player_of(page)
+    expect_data(player, "mode", "recording")
+    page.get_by_role("slider", name="Position in the recording").fill("500")
+    page.get_by_label("Speed").select_option("2")
+    expect_data(player, "frame", re.compile("attack:"))
+    moment = player.get_attribute("data-time") or ""
+
+    page.get_by_role("slider", name="Drop multipliers below").focus()
+    page.keyboard.press("End")
+    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4", timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("c_lam=40"), timeout=PATIENCE)
+    page.get_by_role("button", name="First-layer weights").click()
+    expect(player).to_contain_text("first-layer weights", timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("c_over="), timeout=PATIENCE)
+    assert player.get_attribute("data-time") == moment
+    picture = look(player)
+
+    page.reload()
+    player = player_of(page)
+    expect_data(player, "time", moment)
+    expect(page.get_by_label("Speed")).to_have_value("2")
+    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4", timeout=PATIENCE)
+    expect(player).to_contain_text("first-layer weights")
+    assert "c_n=4" in page.url
+    assert look(player) == picture
+
+
+def test_two_side_by_side_in_the_dark(shown: str, visit, contrasts) -> None:
+    page = visit(f"{shown}/{ADDRESS}", "dark", 1920, 1080)
+    expect_data(player_of(page), "theme", "dark")
+    page.get_by_text("Compare with another setting").click()
+    players = page.locator(".player")
+    expect(players).to_have_count(2, timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("c_two=true"), timeout=PATIENCE)
+    expect_data(players.nth(1), "mode", "still")
+    assert_readable(page, contrasts)
+    # The same setting on both sides has a recording on both sides, and one button moves both.
+    page.goto(f"{shown}/{ADDRESS}&c_two=true&d_n=4&d_width=50&d_labels=alternating")
+    for slot in (0, 1):
+        expect_data(players.nth(slot), "mode", "recording")
+    page.get_by_role("button", name="c Start").first.click()
+    for slot in (0, 1):
+        expect_data(players.nth(slot), "stage", "c")
+    brightness = players.first.evaluate(
+        """player => {
+          const canvas = player.querySelector('.screen canvas');
+          const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+          return data.reduce((sum, value, place) => place % 4 === 3 ? sum : sum + value, 0) / data.length * 4 / 3;
+        }"""
+    )
+    assert brightness < 100, "the picture is light although the page is dark"
+
+
+def test_bring_your_own_model_leads_to_the_import(dashboard, visit) -> None:
+    page = visit(dashboard.url)
+    page.get_by_role("button", name="Bring your own model").click(timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("/Train"), timeout=PATIENCE)
+    expect(page.get_by_role("tab", name="From elsewhere", selected=True)).to_be_visible(timeout=PATIENCE)

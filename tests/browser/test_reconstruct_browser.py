@@ -1,0 +1,161 @@
+"""An attack as a person sees it: started, watched while pictures sharpen, stopped, gone on with, found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from recon_core.jobs import StopFlag, perform, queue
+from recon_core.jobs.attack_request import attack_request, baseline_request, queue_request
+from recon_core.jobs.models import model_of
+from recon_core.jobs.reconstruction import Baseline
+from recon_core.store import Run, RunState, RunStore, lock
+
+PATIENCE = 60_000  # milliseconds; CI machines are slow
+READABLE = 4.5
+TRAINING = {
+    "data": {"source": "cifar10", "n": 10, "test_n": 10},
+    "model": {"widths": [100, 50]},
+    "training": {"recipe": "flow", "target_log_loss": -50.0},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network trained on ten images, an attack on it and two baselines."""
+    store = RunStore(tmp_path_factory.mktemp("made") / "runs")
+    model = store.create("train", TRAINING, name="ten images")
+    assert perform(model, StopFlag()) is RunState.DONE
+    weights = model_of(model)
+    given = {"m": "40", "iterations": "150"}
+    requests = [attack_request(model, weights, "fast", given, False)]
+    requests += [baseline_request(model, weights, kind) for kind in (Baseline.WEIGHTS, Baseline.INVERSION)]
+    for request in requests:
+        assert perform(queue_request(store, weights, request), StopFlag()) is RunState.DONE
+    return store.root
+
+
+@pytest.fixture(autouse=True)
+def filled(made: Path, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
+    """Before the server starts, so that it finds the runs; afterwards none of its processes is left."""
+    monkeypatch.setenv("AFTERIMAGE_SLOTS", "1")
+    shutil.copytree(made, own_store)
+    store = RunStore(own_store)
+    yield store
+    pid = lock.holder(queue.dispatcher_lock(store.root))
+    if pid.isdecimal() and lock.is_held(queue.dispatcher_lock(store.root)):
+        os.kill(int(pid), signal.SIGKILL)
+    for summary in store.list():
+        if summary.status.pid and summary.status.state is RunState.RUNNING:
+            os.kill(summary.status.pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.2)
+
+
+def fill(page: Page, label: str, text: str) -> None:
+    box = page.get_by_role("textbox", name=label, exact=True)
+    box.fill(text)
+    box.press("Enter")
+
+
+def candidates(page: Page) -> Locator:
+    """The picture of all candidates, not those for comparison."""
+    return page.get_by_alt_text(re.compile(r"of 24 candidates"))
+
+
+def opened(page: Page, store: RunStore) -> Run:
+    return store.open(page.url.partition("run=")[2].partition("&")[0])
+
+
+def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunStore) -> None:
+    page = visit(f"{dashboard.url}/Reconstruct")
+    start = page.get_by_role("button", name="Start", exact=True)
+    expect(start).to_be_enabled(timeout=PATIENCE)
+    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)  # the page is whole
+    page.get_by_text("Options: recipe, candidates").click()
+
+    # What cannot be done is said, and nothing that was typed is lost.
+    fill(page, "m", "25")
+    expect(page.get_by_text("M must be even")).to_be_visible(timeout=PATIENCE)
+    expect(start).to_be_disabled()
+    fill(page, "m", "24")
+    fill(page, "iterations", "400000")
+    expect(page.get_by_text("24 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("M must be even")).to_have_count(0)
+    start.press("Enter")
+
+    # Pictures change while it runs, and so do steps and the examiner's count.
+    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
+    page.wait_for_url(re.compile("run="))
+    run = opened(page, filled)
+    seen = {candidates(page).get_attribute("src")}
+    wait_for(lambda: len(seen.add(candidates(page).get_attribute("src")) or seen) >= 3)
+    expect(page.get_by_text("Known only to the examiner: the attack never sees this.")).to_be_visible()
+    expect(page.get_by_test_id("stMetricValue").filter(has_text=" of 10").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stProgress").first).to_contain_text("of 400,000")
+
+    # Stopped within seconds, where it was; a reload finds it so.
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    wait_for(lambda: run.status().state is RunState.CANCELLED, seconds=20)
+    stopped_at = run.status().step
+    assert stopped_at > 0
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible(timeout=PATIENCE)
+    page.reload()
+    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("cancelled").first).to_be_visible(timeout=PATIENCE)
+
+    # On it goes from there, and the list leads back to it.
+    page.get_by_role("button", name="Resume", exact=True).click()
+    wait_for(lambda: run.status().state is RunState.RUNNING and run.status().step > stopped_at)
+    before = candidates(page).get_attribute("src")
+    wait_for(lambda: candidates(page).get_attribute("src") != before)
+    page.get_by_role("button", name="New reconstruction").click()
+    page.get_by_role("button", name=run.id, exact=True).click()
+    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
+    assert opened(page, filled).id == run.id
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    wait_for(lambda: run.status().state is RunState.CANCELLED, seconds=20)
+
+
+def test_settings_of_a_run_fill_the_form_and_survive_a_reload(dashboard, visit, filled: RunStore) -> None:
+    run = next(r for r in filled.list("reconstruct") if filled.open(r.id).config["baseline"] is None)
+    page = visit(f"{dashboard.url}/Reconstruct?run={run.id}")
+    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Use these settings").click()
+    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
+    page.reload()
+    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)  # the page is whole
+    page.get_by_text("Options: recipe, candidates").click()
+    expect(page.get_by_role("textbox", name="iterations", exact=True)).to_have_value("150", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
+def test_a_finished_attack_is_readable_and_fits(dashboard, visit, contrasts, filled, scheme: str, width: int) -> None:
+    run = next(r for r in filled.list("reconstruct") if filled.open(r.id).config["baseline"] is None)
+    page = visit(f"{dashboard.url}/Reconstruct?run={run.id}", scheme=scheme, width=width)
+    expect(page.get_by_alt_text("40 of 40 candidates as the run left them")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=PATIENCE)
+    expect(page.get_by_alt_text(re.compile("pictures of"))).to_have_count(3, timeout=PATIENCE)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    # Contrast 1 is what is not there to be seen: the ends of a slider until one points at it.
+    assert [text for text in contrasts(page) if 1 < text.contrast < READABLE] == []
+
+    # The way there, by keyboard.
+    page.get_by_role("slider", name="How they got there").focus()
+    page.keyboard.press("Home")
+    expect(page.get_by_alt_text("40 of 40 candidates at step 0")).to_be_visible(timeout=PATIENCE)

@@ -1,0 +1,238 @@
+"""Training as a person does it, in a real browser: start, watch, cancel, resume, survive a kill, come back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from playwright.sync_api import Page, expect
+
+from recon_core.config import TrainConfig, parse_config
+from recon_core.jobs import queue
+from recon_core.jobs.perform import perform
+from recon_core.jobs.requests import queue_train
+from recon_core.jobs.signals import StopFlag
+from recon_core.store import RunState, RunStore, lock
+
+READABLE = 4.5  # WCAG AA for normal text
+ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
+PATIENCE = 40_000  # milliseconds; CI machines are slow
+REPORTED = 10_000  # a worker that dies shows within ten seconds
+# 10^9 epochs of a small network: nobody waits for its end.
+ENDLESS = (
+    "t_preset=circle&t_data.n=6&t_model.widths=30,30&t_training.recipe=paper&t_training.epochs=1000000000"
+    "&t_training.target_log_loss=none&t_name=endless"
+)
+
+
+@pytest.fixture(autouse=True)
+def _processes(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One run at a time, and nothing left at work afterwards."""
+    monkeypatch.setenv("AFTERIMAGE_SLOTS", "1")
+    yield
+    dispatcher = queue.dispatcher_lock(own_store)
+    if lock.is_held(dispatcher):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(lock.holder(dispatcher)), signal.SIGKILL)
+    for summary in RunStore(own_store).list():
+        if summary.status.pid and summary.status.state is RunState.RUNNING:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(summary.status.pid, signal.SIGKILL)
+
+
+def badge(page: Page, state: str) -> Any:
+    return page.locator(".stMarkdownBadge", has_text=state)
+
+
+def run_in_address(page: Page) -> str:
+    match = re.search(r"[?&]run=([a-z0-9_-]+)", page.url)
+    assert match
+    return match[1]
+
+
+def field(page: Page, label: str) -> Any:
+    return page.get_by_role("textbox", name=label, exact=True)
+
+
+def choose(page: Page, label: str, words: str) -> None:
+    """Pick from a list by typing, as the keyboard does."""
+    box = page.get_by_role("combobox", name=label).first
+    box.click()
+    box.fill(words)
+    page.get_by_role("option", name=re.compile(re.escape(words))).first.click()
+
+
+def charts(page: Page) -> Any:
+    return page.locator(".js-plotly-plot .main-svg:first-child")
+
+
+def small_run(store: RunStore, name: str, n: int) -> None:
+    values = {
+        "data": {"source": "circle", "n": n},
+        "model": {"widths": [20, 10], "init_scale": 0.3},
+        "training": {"recipe": "flow", "target_loss": 1e-2},
+    }
+    assert perform(queue_train(store, parse_config(TrainConfig, values), name), StopFlag()) is RunState.DONE
+
+
+def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Train")
+    expect(page.get_by_role("heading", name="Train")).to_be_visible(timeout=PATIENCE)
+    choose(page, "What to train on", "20 points on the unit circle")
+    expect(page.get_by_text("20 training points")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("on this machine")).to_be_visible(timeout=PATIENCE)
+
+    page.get_by_text("All settings").click()
+    field(page, "n").fill("7")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("alert")).to_contain_text("=7 cannot be split evenly", timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Start training")).to_be_disabled(timeout=PATIENCE)
+    field(page, "n").fill("8")
+    page.keyboard.press("Tab")
+    field(page, "widths").fill("40,20")
+    page.keyboard.press("Tab")
+    field(page, "init scale").fill("0.3")
+    page.keyboard.press("Tab")
+    field(page, "Name").fill("small one")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("8 training points")).to_be_visible(timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("t_model.widths=40"), timeout=PATIENCE)
+    page.get_by_role("button", name="Start training").click()
+
+    expect(page.get_by_role("heading", name="small one")).to_be_visible(timeout=PATIENCE)
+    expect(badge(page, "done")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("explained by the training samples")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page)).to_have_count(5, timeout=PATIENCE)
+    run = RunStore(dashboard.store).open(run_in_address(page))
+    assert (run.config["data"]["n"], run.config["model"]["widths"]) == (8, [40, 20])
+
+    page.reload()
+    expect(page.get_by_role("heading", name="small one")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page)).to_have_count(5, timeout=PATIENCE)
+    page.get_by_text("Epochs of gradient descent").click()
+    expect(page.locator(".xtitle").first).to_have_text("epochs of gradient descent", timeout=PATIENCE)
+    page.reload()
+    expect(page.locator(".xtitle").first).to_have_text("epochs of gradient descent", timeout=PATIENCE)
+
+    page.get_by_role("button", name="Use these settings").click()
+    expect(page.get_by_text("Changed:")).to_contain_text("widths = 40,20", timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Start training")).to_be_enabled(timeout=PATIENCE)
+    assert "run=" not in page.url
+
+
+def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Train?{ENDLESS}")
+    page.get_by_role("button", name="Start training").click(timeout=PATIENCE)
+    expect(badge(page, "running")).to_be_visible(timeout=PATIENCE)
+    run = RunStore(dashboard.store).open(run_in_address(page))
+    expect(page.get_by_role("progressbar")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("steps/s")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page).first).to_be_visible(timeout=PATIENCE)
+    first = progress_step(page)
+    wait_for(lambda: progress_step(page) > first)
+
+    other = visit(f"{dashboard.url}/?run={run.id}")  # somebody else, looking at the same run
+    expect(badge(other, "running")).to_be_visible(timeout=PATIENCE)
+
+    page.get_by_role("button", name="Cancel").click(timeout=PATIENCE)
+    wait_for(lambda: run.cancel_requested() or run.status().state is RunState.CANCELLED)
+    asked = time.monotonic()
+    wait_for(lambda: run.status().state is RunState.CANCELLED)
+    assert time.monotonic() - asked < 5
+    expect(badge(page, "cancelled")).to_be_visible(timeout=PATIENCE)
+    expect(badge(other, "cancelled")).to_be_visible(timeout=PATIENCE)
+    reached = run.status().step
+    assert reached >= first
+
+    page.get_by_role("button", name="Resume").click(timeout=PATIENCE)
+    expect(badge(page, "running")).to_be_visible(timeout=PATIENCE)
+    wait_for(lambda: run.status().step > reached)
+    os.kill(run.status().pid or 0, signal.SIGKILL)
+    expect(badge(page, "interrupted")).to_be_visible(timeout=REPORTED)
+    expect(page.get_by_role("alert")).to_contain_text("ended unexpectedly", timeout=REPORTED)
+    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=REPORTED)
+    expect(badge(other, "interrupted")).to_be_visible(timeout=REPORTED)
+
+    page.reload()
+    expect(badge(page, "interrupted")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page).first).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Resume").click(timeout=PATIENCE)
+    expect(badge(page, "running")).to_be_visible(timeout=PATIENCE)
+
+
+def test_settings_survive_page_switches_and_reloads(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Train?t_preset=circle&t_data.n=12")
+    expect(page.get_by_text("12 training points")).to_be_visible(timeout=PATIENCE)
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name="Match").click()
+    expect(page).to_have_title(re.compile("Match"), timeout=PATIENCE)
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name="Train").click()
+    expect(page.get_by_text("12 training points")).to_be_visible(timeout=PATIENCE)
+    page.reload()
+    expect(page.get_by_text("12 training points")).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Back to the preset").click()
+    expect(page.get_by_text("20 training points")).to_be_visible(timeout=PATIENCE)
+    expect(page).not_to_have_url(re.compile("t_data"), timeout=PATIENCE)
+    expect(page).to_have_url(re.compile("t_preset=circle"), timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
+def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, scheme: str, width: int) -> None:
+    store = RunStore(dashboard.store)
+    small_run(store, "six", 6)
+    small_run(store, "eight", 8)
+    ids = [run.id for run in store.list()]
+
+    page = visit(f"{dashboard.url}/Train", scheme, width)
+    page.get_by_text("All settings").click(timeout=PATIENCE)
+    expect(field(page, "widths")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("on this machine")).to_be_visible(timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+
+    page.goto(f"{dashboard.url}/Train?t_view=Trained+networks&t_cmp={ids[0]}&t_cmp={ids[1]}")
+    expect(page.get_by_text("Side by side")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page)).to_have_count(4, timeout=PATIENCE)
+    expect(page.locator(".legendtext").first).to_have_text(re.compile("six|eight"), timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+    page.get_by_role("button", name="Open six").click()
+    expect(page.get_by_role("heading", name="six")).to_be_visible(timeout=PATIENCE)
+    expect(charts(page)).to_have_count(5, timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+
+    checkpoint = tmp_path / "theirs.pth"
+    layers = (torch.nn.Linear(192, 9), torch.nn.ReLU(), torch.nn.Linear(9, 1, bias=False))
+    torch.save(torch.nn.Sequential(*layers).state_dict(), checkpoint)
+    page.goto(f"{dashboard.url}/Train?t_view=From+elsewhere")
+    page.get_by_test_id("stFileUploaderDropzoneInput").first.set_input_files(checkpoint, timeout=PATIENCE)
+    expect(page.get_by_text("What was inferred")).to_be_visible(timeout=PATIENCE)
+    _assert_readable(page, contrasts)
+    page.get_by_role("button", name="Import it").click()
+    expect(page.get_by_role("heading", name="theirs.pth")).to_be_visible(timeout=PATIENCE)
+    assert [run.name for run in store.list("model")] == ["theirs.pth"]
+
+
+def progress_step(page: Page) -> int:
+    match = re.search(r"step ([\d,]+) of", page.get_by_test_id("stProgress").first.inner_text(timeout=PATIENCE))
+    return int(match[1].replace(",", "")) if match else 0
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def _assert_readable(page: Page, contrasts: Callable[[Page], list]) -> None:
+    """Every text stands out, and nothing sticks out to the right."""
+    found = contrasts(page)
+    assert len(found) > 4
+    assert [text for text in found if text.contrast < READABLE and text.text not in ICONS] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

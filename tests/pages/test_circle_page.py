@@ -1,0 +1,322 @@
+"""The circle and the chain on the home page, on real stores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from recon_core.jobs import StopFlag, perform, queue
+from recon_core.jobs.circle import CircleSettings
+from recon_core.store import Run, RunState, RunStore
+from ui.circle_reads import forget_circles
+from ui.store import forget
+from ui.words import plain
+
+APP = str(Path(__file__).resolve().parents[2] / "app.py")
+SMALL = CircleSettings(n=4, width=50)
+ADDRESS = {"view": "circle", "c_n": "4", "c_width": "50"}
+
+
+@pytest.fixture(autouse=True)
+def _quick_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CircleSettings, "_attack", lambda self: {"seed": self.seed, "iterations": 40})
+
+
+@pytest.fixture(autouse=True)
+def _nobody_hands_out_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is put in line stays there: no process is left behind."""
+    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    forget()
+    forget_circles()
+
+
+def visit(**query: str) -> AppTest:
+    app = AppTest.from_file(APP, default_timeout=60)
+    app.query_params.update(query)
+    return fresh(app)
+
+
+def fresh(app: AppTest) -> AppTest:
+    forget()
+    forget_circles()
+    app.run()
+    assert not app.exception
+    return app
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    (button,) = [button for button in app.button if button.label == label]
+    button.click()
+    return fresh(app)
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def texts(app: AppTest) -> str:
+    return "\n".join(element.value for element in [*app.markdown, *app.caption])
+
+
+def scenes(app: AppTest) -> list[dict[str, Any]]:
+    """What the players were sent."""
+    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+
+
+def counts(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def finished_circle(store: RunStore, settings: CircleSettings = SMALL) -> list[Run]:
+    runs = settings.queue(store)
+    for run in runs:
+        assert perform(run, StopFlag()) is RunState.DONE
+    return runs
+
+
+class TestHome:
+    def test_three_ways_in_and_a_picture(self, own_store: Path) -> None:
+        app = visit()
+        assert labels(app) == ["Watch the circle", "Reconstruct CIFAR images", "Bring your own model"]
+        assert "what an attack drew out of its weights" in texts(app)
+        assert not own_store.exists()
+
+    def test_the_circle_has_an_address_and_a_way_back(self) -> None:
+        app = press(visit(), "Watch the circle")
+        assert app.query_params == {"view": "circle"}
+        assert [header.value for header in app.header] == ["The circle"]
+        app = press(app, "Home")
+        assert "view" not in app.query_params
+        assert "Watch the circle" in labels(app)
+
+    def test_unknown_view_is_home(self) -> None:
+        assert "Watch the circle" in labels(visit(view="<b>nothing</b>"))
+
+
+class TestEmptyStore:
+    def test_says_what_will_happen_and_shows_the_points(self, own_store: Path) -> None:
+        app = visit(view="circle")
+        assert "Nobody has run this setting yet" in texts(app)
+        assert "half a minute" in texts(app)
+        (scene,) = scenes(app)
+        assert scene["mode"] == "still"
+        assert scene["labels"] == [0, 1] * 10
+        assert not counts(app)
+        assert all(slider.disabled for slider in app.slider)
+        assert not own_store.exists()
+
+    def test_settings_come_from_the_address(self) -> None:
+        app = visit(view="circle", c_n="8", c_labels="two arcs", c_width="200", c_decay="0.001", c_seed="3")
+        (scene,) = scenes(app)
+        assert scene["labels"] == [1, 1, 1, 1, 0, 0, 0, 0]
+        assert scene["id"] == CircleSettings(n=8, labels="arcs", width=200, weight_decay=1e-3, seed=3).title()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"c_n": "7"},
+            {"c_n": "<b>20</b>"},
+            {"c_labels": "**bold**"},
+            {"c_width": "-1"},
+            {"c_decay": "nan"},
+            {"c_seed": "-5"},
+            {"c_seed": "99999999999999999999"},
+            {"c_lam": "oops"},
+            {"c_r": "1e9"},
+            {"c_over": "weights,nothing"},
+            {"c_two": "maybe"},
+        ],
+    )
+    def test_wrong_values_fall_back(self, wrong: dict[str, str]) -> None:
+        app = visit(view="circle", **wrong)
+        (scene,) = scenes(app)
+        assert scene["id"] == CircleSettings().title()
+        assert not app.error
+
+    def test_start_puts_everything_in_line_once(self, store: RunStore) -> None:
+        app = press(visit(**ADDRESS), "Start")
+        kinds = [summary.kind for summary in store.list()]
+        assert sorted(kinds) == ["reconstruct", "reconstruct", "reconstruct", "train"]
+        assert len(queue.waiting(store)) == 4
+        assert store.open(queue.waiting(store)[0]).kind == "train"
+        assert "Training" in texts(app)
+        assert "waiting for its turn" in texts(app)
+        (scene,) = scenes(app)
+        assert scene["mode"] == "live"
+        assert scene["stages"] == []
+        assert "Start" not in labels(app)
+
+    def test_cancelled_it_can_go_on_or_start_again(self, store: RunStore) -> None:
+        app = press(press(visit(**ADDRESS), "Start"), "Cancel")
+        (warning,) = app.warning
+        assert warning.value.startswith("Training was cancelled")
+        (first,) = store.list("train")
+        app = press(app, "Go on")
+        assert store.open(first.id).status().state is RunState.QUEUED
+        assert "Cancel" in labels(app)
+        app = press(press(app, "Cancel"), "Start again")
+        assert len(store.list("train")) == 2
+        assert "Cancel" in labels(app)
+
+
+class TestFinished:
+    @pytest.fixture
+    def runs(self, store: RunStore) -> list[Run]:
+        return finished_circle(store)
+
+    def test_is_shown_at_once_as_a_recording(self, runs: list[Run]) -> None:
+        app = visit(**ADDRESS)
+        (scene,) = scenes(app)
+        assert scene["mode"] == "recording"
+        assert [stage["key"] for stage in scene["stages"]] == list("abcdef")
+        assert all(stage["title"] and stage["note"].endswith(".") for stage in scene["stages"])
+        assert scene["candidate_steps"][-1] == 40
+        assert len(scene["kept"]) == len(scene["candidate_labels"]) == 100
+        assert scene["id"] == f"{runs[0].id}+{runs[1].id}"
+        assert set(counts(app)) == {"Found within 0.1", "Found within 0.03"}
+        assert "known only to the examiner" in texts(app)
+        assert "model inversion finds" in texts(app)
+        assert "untrained network" in texts(app)
+        assert "Start" not in labels(app)
+
+    def test_sliders_act_at_once(self, runs: list[Run]) -> None:
+        app = visit(**ADDRESS)
+        (before,) = scenes(app)
+        app.slider(key="c_lam").set_value(0.0)
+        app.slider(key="c_r").set_value(0.0)
+        (every,) = scenes(fresh(app))
+        assert sum(every["kept"]) == 100
+        app.slider(key="c_r").set_value(0.3)
+        (few,) = scenes(fresh(app))
+        assert sum(few["kept"]) < 100
+        assert few["id"] == before["id"]
+        assert f"{sum(few['kept'])} in all" in few["stages"][5]["note"]
+        app.slider(key="c_lam").set_value(40.0)
+        app = fresh(app)
+        assert counts(app)["Found within 0.1"] == "0 of 4"
+        (warning,) = app.warning
+        assert "No candidate has a multiplier of 40 or more" in warning.value
+
+    def test_slider_values_come_from_the_address(self, runs: list[Run]) -> None:
+        (scene,) = scenes(visit(**ADDRESS, c_lam="0", c_r="0"))
+        assert sum(scene["kept"]) == 100
+
+    def test_overlays(self, runs: list[Run]) -> None:
+        app = visit(**ADDRESS)
+        assert scenes(app)[0]["overlays"] == []
+        app.pills(key="c_over").set_value(["weights", "inversion", "found"])
+        (scene,) = scenes(fresh(app))
+        assert [one["kind"] for one in scene["overlays"]] == ["weights", "inversion"]
+        assert len(scene["found"]) == 4
+        assert "found within 0.1" in [words for _, words in scene["legend"]]
+
+    def test_two_settings_side_by_side(self, runs: list[Run]) -> None:
+        app = visit(**ADDRESS, c_two="true", d_n="6", d_labels="random", d_seed="2")
+        first, second = scenes(app)
+        assert (first["mode"], second["mode"]) == ("recording", "still")
+        assert (len(first["labels"]), len(second["labels"])) == (4, 6)
+        assert (first["slot"], second["slot"]) == ("0", "1")
+        assert labels(app).count("Start") == 1
+
+    def test_runs_can_be_looked_at(self, runs: list[Run]) -> None:
+        app = press(visit(**ADDRESS), "The attack's run")
+        assert app.query_params["run"] == runs[1].id
+        app = press(app, "Back to the circle")
+        assert [header.value for header in app.header] == ["The circle"]
+
+
+class TestUnfinished:
+    def test_failed_says_why_and_offers_a_way_on(self, store: RunStore) -> None:
+        train, *_ = SMALL.queue(store)
+        with train.writer() as writer:
+            writer.start(10)
+            writer.finish(RunState.FAILED, None, "the loss *broke*")
+        app = visit(**ADDRESS)
+        (error,) = app.error
+        assert error.value == f"Training failed: {plain('the loss *broke*')}"
+        assert {"Go on", "Start again", "Look at the run"} <= set(labels(app))
+        (scene,) = scenes(app)
+        assert scene["mode"] == "still"
+
+    def test_attack_that_failed_starts_again_on_the_same_network(self, store: RunStore) -> None:
+        train, attack, *_ = SMALL.queue(store)
+        perform(train, StopFlag())
+        with attack.writer() as writer:
+            writer.start(10)
+            writer.finish(RunState.FAILED, None, "lost its footing")
+        app = press(visit(**ADDRESS), "Start again")
+        assert len(store.list("train")) == 1
+        assert len(queue.waiting(store)) == 3
+        assert "The attack" in texts(app)
+
+    def test_trained_elsewhere_but_not_attacked(self, store: RunStore) -> None:
+        train, *others = SMALL.queue(store)
+        perform(train, StopFlag())
+        for run in others:
+            store.delete(run.id)
+        app = visit(**ADDRESS)
+        (scene,) = scenes(app)
+        assert scene["mode"] == "recording"
+        assert [stage["key"] for stage in scene["stages"]] == ["a", "b"]
+        press(app, "Attack")
+        assert [store.open(run_id).parents for run_id in queue.waiting(store)] == [(train.id,)] * 3
+
+    def test_training_at_work_shows_its_field(self, store: RunStore) -> None:
+        train, *_ = SMALL.queue(store)
+        stop = StopFlag()
+
+        def stop_soon(fraction: float | None, message: str) -> None:
+            stop.raised = True
+
+        perform(train, stop, stop_soon)
+        with train.writer() as writer:
+            writer.start(100)
+            writer.progress(30, force=True)
+            app = visit(**ADDRESS)
+            (scene,) = scenes(app)
+        assert scene["mode"] == "live"
+        assert scene["side"] == 48
+        assert scene["step"] is not None
+        (bar,) = app.get("progress")
+        assert bar.value == 30
+
+
+class TestChain:
+    def test_one_button_puts_the_whole_experiment_in_line(self, store: RunStore) -> None:
+        app = press(visit(), "Reconstruct CIFAR images")
+        waiting = [store.open(run_id) for run_id in queue.waiting(store)]
+        assert [run.kind for run in waiting] == ["train", "reconstruct", "reconstruct", "match"]
+        assert waiting[0].config["data"]["n"] == 50
+        assert app.query_params["chain"] == waiting[-1].id
+        assert [title.value for title in app.title] == ["Images out of the weights"]
+        assert texts(app).count("waiting for its turn") == 4
+
+    def test_ends_with_the_count(self, store: RunStore) -> None:
+        from recon_core.jobs.chains import queue_attack_chain
+
+        chain = queue_attack_chain(store, SMALL.training(), attack={"iterations": 9})
+        for run in chain.runs:
+            perform(run, StopFlag())
+        app = visit(chain=chain.runs[-1].id)
+        (sentence,) = [subheader.value for subheader in app.subheader]
+        assert sentence.startswith("Training points found")
+        assert "Look closer on the Match page" in labels(app)
+
+    @pytest.mark.parametrize("named", ["match-20260101-nobody", "../../etc", ""])
+    def test_bad_address_is_a_sentence(self, named: str) -> None:
+        app = visit(chain=named)
+        (error,) = app.error
+        assert error.value.endswith(".")
+
+    def test_a_run_of_another_kind_is_a_sentence(self, store: RunStore) -> None:
+        train, *_ = SMALL.queue(store)
+        (error,) = visit(chain=train.id).error
+        assert "match run" in error.value

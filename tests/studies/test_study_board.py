@@ -1,0 +1,190 @@
+"""The board: every step once, shared where it can be, waited for where others are at it."""
+
+from __future__ import annotations
+
+import pytest
+
+from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.board import Board, Step, StepKind, StepState
+from recon_core.studies.cells import expand
+from recon_core.studies.executor import Ended
+from recon_core.studies.plan import StudyPlan
+from tests.studies.tiny_studies import tiny_plan
+
+ARCHITECTURE = {
+    "input_shape": [3, 32, 32],
+    "widths": [50, 50],
+    "outputs": 1,
+    "bias": "first",
+    "conv_kernel": None,
+    "conv_channels": None,
+}
+
+
+def board_of(store: RunStore, plan: StudyPlan | None = None, recorded: dict[str, str] | None = None) -> Board:
+    plan = plan or tiny_plan()
+    return Board(store, plan.name, expand(plan), floor=plan.floor, recorded=recorded or {})
+
+
+def end(run: Run, state: RunState = RunState.DONE, message: str = "") -> Ended:
+    """Nobody computes anything here: a run ends as we say."""
+    with run.writer() as writer:
+        writer.start(1)
+        result = {"architecture": ARCHITECTURE} if state is RunState.DONE else None
+        writer.finish(state, result, message)
+    return Ended(run.id, None)
+
+
+def work_off(board: Board) -> list[str]:
+    """One place, all goes well: the order in which steps are begun."""
+    order = []
+    while not board.finished:
+        step = board.ready()[0]
+        run = board.begin(step)
+        if run is not None:
+            order.append(f"{step.kind} {step.cell.point}")
+            board.end(end(run))
+    return order
+
+
+def step_of(board: Board, kind: StepKind, point: str) -> Step:
+    return next(step for step in board.steps if step.kind is kind and step.cell.point == point)
+
+
+def test_cells_are_finished_one_after_the_other_and_share_their_floor(store: RunStore) -> None:
+    board = board_of(store)
+    assert work_off(board) == [
+        "train none",
+        "floor none",
+        "attack none",
+        "match none",
+        "train 0.001",
+        "attack 0.001",
+        "match 0.001",
+        "train small start",
+        "attack small start",
+        "match small start",
+    ]
+    assert board.done == board.total == 10
+    assert all(cell.state is StepState.DONE for cell in board.cells)
+    match = store.open(board.cells[1].match.run_id or "")
+    assert match.parents == (board.cells[1].attack.run_id, board.cells[0].floor.run_id)
+    assert match.name == "tiny: 0.001, seed 0"
+    assert match.command[:4] == ("python", "-m", "recon_core", "match")
+
+
+def test_what_is_in_the_store_is_not_done_again_whoever_did_it(store: RunStore) -> None:
+    work_off(board_of(store))
+    before = {summary.id for summary in store.list()}
+    # Another study of other name and seeds with one value in common.
+    other = tiny_plan(name="other", points=tiny_plan().points[:1], references=[], seeds=[0, 1])
+    board = board_of(store, other)
+    assert board.cells[0].state is StepState.DONE
+    assert all(step.shared for step in board.cells[0])
+    assert work_off(board) == ["train none", "attack none", "match none"]  # of seed 1
+    assert len(store.list()) == len(before) + 3
+
+
+def test_a_deleted_run_is_done_again(store: RunStore) -> None:
+    board = board_of(store)
+    work_off(board)
+    doomed = board.cells[1]
+    store.delete(doomed.attack.run_id or "", with_dependents=True)
+    again = board_of(store, recorded=board.recorded())
+    assert again.cells[1].state is StepState.WAITING
+    assert again.cells[1].train.run_id == doomed.train.run_id
+    assert work_off(again) == ["attack 0.001", "match 0.001"]
+
+
+def test_a_parent_deleted_under_way_is_done_again(store: RunStore) -> None:
+    board = board_of(store)
+    train = step_of(board, StepKind.TRAIN, "none")
+    run = board.begin(train)
+    assert run is not None
+    board.end(end(run))
+    store.delete(run.id)
+    assert board.begin(step_of(board, StepKind.ATTACK, "none")) is None
+    assert train.state is StepState.WAITING
+    assert work_off(board)[0] == "train none"
+
+
+def test_a_run_somebody_works_on_is_waited_for(store: RunStore) -> None:
+    first = board_of(store)
+    run = first.begin(first.ready()[0])
+    assert run is not None
+    with run.writer() as writer:  # as its own process would
+        writer.start(1)
+        board = board_of(store)
+        step = board.ready()[0]
+        assert board.begin(step) is None
+        assert step.state is StepState.ELSEWHERE
+        board.look_elsewhere()
+        assert step.state is StepState.ELSEWHERE
+        assert not board.finished
+        writer.finish(RunState.DONE, {"architecture": ARCHITECTURE})
+    board.look_elsewhere()
+    assert (step.state, step.run_id) == (StepState.DONE, run.id)
+
+
+def test_a_run_begun_before_goes_on_even_if_only_its_name_is_known(store: RunStore) -> None:
+    """The study was killed in the moment between making the run and writing that down."""
+    first = board_of(store)
+    run = first.begin(first.ready()[0])
+    board = board_of(store)
+    again = board.begin(board.ready()[0])
+    assert run is not None
+    assert again is not None
+    assert again.id == run.id
+    assert len(store.list()) == 1
+
+
+def test_a_strangers_unfinished_run_is_left_alone(store: RunStore) -> None:
+    first = board_of(store)
+    run = first.begin(first.ready()[0])
+    assert run is not None
+    store.rename(run.id, "mine, do not touch")
+    board = board_of(store)
+    own = board.begin(board.ready()[0])
+    assert own is not None
+    assert own.id != run.id
+
+
+def test_a_failure_spoils_its_cell_and_no_other(store: RunStore) -> None:
+    board = board_of(store)
+    train = step_of(board, StepKind.TRAIN, "0.001")
+    run = board.begin(train)
+    assert run is not None
+    board.end(end(run, RunState.FAILED, "lost its footing"))
+    work_off(board)
+    assert [cell.state for cell in board.cells] == [StepState.DONE, StepState.FAILED, StepState.DONE]
+    assert board.cells[1].message == "train: lost its footing"
+    assert board.finished
+
+
+def test_without_its_floor_a_count_is_still_made(store: RunStore) -> None:
+    board = board_of(store)
+    board.end(end(board.begin(step_of(board, StepKind.TRAIN, "none"))))  # type: ignore[arg-type]
+    floor = board.begin(step_of(board, StepKind.FLOOR, "none"))
+    assert floor is not None
+    board.end(end(floor, RunState.FAILED, "lost its footing"))
+    work_off(board)
+    assert all(cell.state is StepState.DONE for cell in board.cells)
+    assert store.open(board.cells[0].match.run_id or "").config["untrained"] is None
+
+
+@pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.INTERRUPTED])
+def test_one_cancelled_run_is_left_and_one_whose_process_died_is_tried_again(store: RunStore, state: RunState) -> None:
+    board = board_of(store)
+    step = board.ready()[0]
+    tried = []
+    while step.state in (StepState.WAITING, StepState.RUNNING):
+        run = board.begin(step)
+        assert run is not None
+        tried.append(run.id)
+        board.end(end(run, state, "gone"))
+    if state is RunState.CANCELLED:
+        assert step.state is StepState.STOPPED
+        assert len(tried) == 1
+    else:
+        assert (step.state, len(tried), len(set(tried))) == (StepState.FAILED, 2, 1)
+        assert "given up after 2 tries" in step.message

@@ -1,0 +1,245 @@
+"""Numbers of a study: curves and their spread, claims held against made-up tables, aligned images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recon_core.analysis.studies import Measure, Reconstructed, StudyRow, StudyTable, align, curve, spread
+from recon_core.errors import InputError
+from recon_core.plots.studies import StudyAxis, aligned_strips, strips_mosaic
+from recon_core.store import RunState, RunStore
+from recon_core.studies.claims import judge, verdicts
+from recon_core.studies.exhibits import exhibits
+from recon_core.studies.findings import count_finding, error_finding, margin_finding, overview
+from recon_core.studies.plan import Check, PaperClaim
+from recon_core.studies.results import StudyResults, aligned, scatters, study_results
+from recon_core.studies.summary import summary_lines
+from tests.studies.tiny_studies import tiny_plan
+
+LABELS = ("none", "0.1", "1")
+
+
+def row(point: str, seed: int, *, reference: bool = False, panel: str = "", **numbers: Any) -> StudyRow:
+    position = None if reference or point == "none" else float(point)
+    known = {"of": 50, "floor_mean_image": 1, "floor_untrained": 2, "non_members": 0, **numbers}
+    return StudyRow(f"{panel}/{point}/{seed}", panel, point, position, reference, seed, "done", "", {}, known)
+
+
+def results_of(*rows: StudyRow) -> StudyResults:
+    points = [{"label": label, "position": None if label == "none" else float(label)} for label in LABELS]
+    plan = tiny_plan(points=points, references=[{"label": "small start"}], seeds=[0, 1])
+    return StudyResults("study-1", plan, RunState.DONE, StudyTable(rows))
+
+
+def decay_results(counts: dict[str, tuple[int, int]], margin: dict[str, int] | None = None) -> StudyResults:
+    rows = [
+        row(point, seed, reference=point == "small start", good=good, on_margin=(margin or {}).get(point, 40))
+        for point, goods in counts.items()
+        for seed, good in enumerate(goods)
+    ]
+    return results_of(*rows)
+
+
+def test_a_spread_is_a_mean_with_students_interval() -> None:
+    three = spread([10, 12, 14])
+    assert three.mean == 12
+    # t = 4.303 for two degrees of freedom, standard error 2 / sqrt(3)
+    assert three.low == pytest.approx(12 - 4.3027 * 2 / np.sqrt(3), abs=1e-3)
+    assert three.high == pytest.approx(12 + 4.3027 * 2 / np.sqrt(3), abs=1e-3)
+    one = spread([7])
+    assert (one.mean, one.low, one.high) == (7, None, None)
+    with pytest.raises(InputError, match="at least 1 number"):
+        spread([])
+
+
+def test_a_curve_follows_the_axis_whatever_finished_first() -> None:
+    table = results_of(row("1", 0, good=5), row("none", 1, good=3), row("none", 0, good=1), row("0.1", 0, good=2)).table
+    # The table lists cells in the plan's order; a made-up one out of order keeps the order of its rows.
+    found = curve(table, "", Measure.GOOD)
+    assert found is not None
+    assert [point.label for point in found.points] == ["1", "none", "0.1"]
+    assert found.at("none").spread.values == (3, 1)  # type: ignore[union-attr]
+    assert found.best.label == "1"
+    assert curve(table, "another panel", Measure.GOOD) is None
+    assert curve(table, "", Measure.TEST_ERROR) is None
+    frame = found.to_frame()
+    assert frame.loc[frame["value"] == "none", "mean"].item() == 2
+
+
+def test_share_and_explained_are_worked_out() -> None:
+    one = row("1", 0, good=10, kkt_layer1=0.6)
+    assert one.value(Measure.SHARE) == 0.2
+    assert one.value(Measure.EXPLAINED) == pytest.approx(0.64)
+    assert one.value(Measure.RESIDUAL) is None
+
+
+def claim(check: Check) -> PaperClaim:
+    return PaperClaim(text="said so", check=check)
+
+
+CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
+    (
+        Check.RISES_SOMEWHERE,
+        decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)}),
+        True,
+        "1 of 2 other values have more, the most 21.*at 0.1.*not above small start",
+    ),
+    (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12), "0.1": (9, 9), "1": (5, 5)}), False, "0 of 2 other"),
+    (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12)}), None, "too few"),
+    (
+        Check.RISES_SOMEWHERE,
+        decay_results({"none": (0, 20), "0.1": (12, 14)}),
+        True,
+        "their 95% intervals overlap",
+    ),
+    (
+        Check.MARGIN_RISES_TOO,
+        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 30, "0.1": 45}),
+        True,
+        "at 0.1, where most images come back, 45.*against 30",
+    ),
+    (
+        Check.MARGIN_RISES_TOO,
+        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 45, "0.1": 45}),
+        False,
+        "45.*against 45",
+    ),
+    (Check.MARGIN_RISES_TOO, decay_results({"none": (9, 9), "0.1": (1, 1)}), None, "too few"),
+    (Check.GROWS, decay_results({"none": (1, 1), "0.1": (3, 3), "1": (2, 2)}), True, r"tau \+0.33"),
+    (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), False, r"tau -1.00"),
+    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), True, r"tau -1.00"),
+    (Check.SHARE_FALLS, decay_results({"none": (30, 30), "0.1": (10, 10)}), True, "60.0% at none, 20.0% at 0.1"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3), "0.1": (9, 9)}), True, "more than the floors everywhere"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (2, 2), "0.1": (9, 9)}), False, "no more than the floors at none"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 9)}), True, "9.*at small start"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (9, 9)}), False, "9.*at small start"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, "0 beyond the floors"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, "6 beyond the floors"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9)}), None, "too few"),
+    (
+        Check.TEST_ERROR_STEADY,
+        results_of(row("none", 0, good=1, test_error=0.2), row("1", 0, good=1, test_error=0.3)),
+        False,
+        "from 20.0% at none to 30.0% at 1",
+    ),
+    (Check.TEST_ERROR_STEADY, decay_results({"none": (1, 1), "1": (1, 1)}), None, "too few"),
+]
+
+
+@pytest.mark.parametrize(("check", "results", "agrees", "sentence"), CLAIMS)
+def test_claims_are_judged(check: Check, results: StudyResults, agrees: bool | None, sentence: str) -> None:
+    import re
+
+    verdict = judge(results, claim(check), "")
+    assert verdict.agrees is agrees
+    assert re.search(sentence, verdict.words), verdict.words
+
+
+def test_every_check_is_tried() -> None:
+    assert {check for check, *_ in CLAIMS} == set(Check)
+
+
+def test_findings_say_numbers_and_floors() -> None:
+    results = decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)})
+    text = count_finding(results, "")
+    assert text.startswith("Most images come back at 0.1: 21 (95% interval")
+    assert "fewest at 1: 5 (95% interval 5 to 5) of 50" in text
+    assert "The best value has no more than that." in text
+    assert "the mean image alone 1, an untrained network 2, images that were not trained on 0" in text
+    assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
+    misfit = results_of(
+        row("none", 0, good=4, train_error=0.0, test_error=0.25), row("1", 0, good=6, train_error=0.1, test_error=0.5)
+    )
+    assert error_finding(misfit, "") == (
+        "Training errors remain at 1 (up to 10.0%). Images come back although the data are not fitted at 1. "
+        "The test error lies between 25.0% (none) and 50.0% (1)."
+    )
+    assert count_finding(results_of(), "two classes") == "Two classes: no model is finished yet."
+
+
+def test_images_are_aligned_by_what_they_are() -> None:
+    def model(label: str, ids: list[int], ssim: list[float]) -> Reconstructed:
+        n = len(ids)
+        images = np.stack([np.full((1, 4, 4), identity / 10, np.float32) for identity in ids])
+        return Reconstructed(label, np.array(ids), images, 1 - images, np.array(ssim), f"match-{label}-{n}")
+
+    grid = align([model("few", [3, 5], [0.1, 0.9]), model("many", [5, 7, 3], [0.2, 0.95, np.nan])], 2, 0.4)
+    assert grid.ids.tolist() == [7, 5]  # best anywhere, best first
+    assert grid.originals[:, 0, 0, 0] == pytest.approx([0.7, 0.5])
+    few, many = grid.rows
+    assert few.present.tolist() == [False, True]
+    assert many.ssim.tolist() == [0.95, 0.2]
+    assert grid.good(few).tolist() == [False, True]
+    assert (few.images[0] == 1.0).all()  # blank where that model never saw the image
+    strips = aligned_strips(grid)
+    assert [strip.label for strip in strips] == ["training images", "few", "many"]
+    assert strips_mosaic(strips).shape[0] == 3 * strips[0].picture.shape[0]
+
+
+@pytest.mark.parametrize(
+    ("scale", "values", "places"),
+    [
+        ("log", (("none", None), ("0.1", 0.1), ("10", 10.0)), [-1 - 1.3 * 2, -1, 1]),
+        ("linear", (("2", 2.0), ("4", 4.0)), [2, 4]),
+        ("category", (("a", None), ("b", None)), [0, 1]),
+    ],
+)
+def test_values_without_a_number_stand_left_of_the_axis(scale: Any, values: Any, places: list[float]) -> None:
+    assert StudyAxis("x", scale, values).ticks()[0] == pytest.approx(places)
+
+
+# -- a real one ------------------------------------------------------------------------------------
+
+
+def test_a_study_run_is_read_back_with_everything_a_page_shows(done_study: tuple[RunStore, str]) -> None:
+    store, run_id = done_study
+    results = study_results(store, run_id)
+    assert results.complete
+    assert overview(results) == "6 of 6 models, each trained on 10 images; 2 seeds of each."
+    shown = {exhibit.name: exhibit for exhibit in exhibits(store, results)}
+    assert list(shown) == ["good", "on-margin", "errors", "scatter", "images", "models"]
+    assert all(exhibit.finding for exhibit in shown.values())
+    # Every mark of the first figure leads to a cell of the table.
+    cells = {row.cell for row in results.table.rows}
+    figure = shown["good"].figure
+    assert figure is not None
+    marked = [mark[0] for trace in figure.data if trace.customdata is not None for mark in trace.customdata]
+    assert set(marked) <= cells
+    assert {results.row(cell).point for cell in marked} == {"none", "0.001", "small start"}
+    assert len(shown["images"].strips) == 1 + 3
+    good = results.curve("", Measure.GOOD)
+    assert good is not None
+    assert [len(point.spread.values) for point in good.points] == [2, 2]
+    lines = summary_lines(store, run_id)
+    assert sum(line.startswith("claim: ") for line in lines) == 2
+    assert len(verdicts(results)) == 2
+    with pytest.raises(InputError, match="has no model 'nowhere'"):
+        results.row("nowhere")
+
+
+def test_pictures_of_deleted_runs_are_left_out_and_named(done_study: tuple[RunStore, str], store: RunStore) -> None:
+    import shutil
+
+    finished, run_id = done_study
+    shutil.copytree(finished.root, store.root)
+    results = study_results(store, run_id)
+    store.delete(results.row("/none/0").runs["match"])
+    found = scatters(store, results, "")
+    assert found.missing == ("none",)
+    assert len(found.found) == 2
+    grid = aligned(store, results, "")
+    assert grid is not None
+    assert [row.label for row in grid.rows] == ["0.001", "small start"]
+    assert results.row("/none/0").numbers["good"] >= 0
+    shown = {exhibit.name: exhibit.finding for exhibit in exhibits(store, results)}
+    assert "their runs are gone: none" in shown["scatter"]
+
+
+def test_other_runs_are_no_studies(done_study: tuple[RunStore, str]) -> None:
+    store, run_id = done_study
+    trained = study_results(store, run_id).table.rows[0].runs["train"]
+    with pytest.raises(InputError, match="is a train run; choose a study"):
+        study_results(store, trained)

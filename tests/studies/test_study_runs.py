@@ -1,0 +1,228 @@
+"""Whole studies with real trainings, as small as they can be: shared, stopped, killed, continued."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recon_core.jobs import StopFlag
+from recon_core.jobs.queue import module_environment
+from recon_core.jobs.study import StudyConfig, queue_study
+from recon_core.store import Run, RunState, RunStore, layout, lock
+from recon_core.studies.executor import LocalExecutor, local_places
+from recon_core.studies.record import read_record
+from recon_core.studies.results import study_results
+from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan
+
+ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "floor": False}
+
+
+def queued(store: RunStore, **changes: Any) -> Run:
+    return queue_study(store, StudyConfig(plan=tiny_plan(**changes)))
+
+
+def numbers_of(run: Run) -> dict[str, Any]:
+    """What a study came to, without the times it took."""
+    return {
+        cell.id: {name: value for name, value in cell.numbers.items() if not name.endswith("_seconds")}
+        for cell in read_record(run).cells
+    }
+
+
+def test_a_study_leaves_its_numbers_and_ordinary_runs(store: RunStore) -> None:
+    run = queued(store)
+    executor = do_study(run)
+    assert run.status().state is RunState.DONE
+    assert run.status().message == "3 of 3 models trained, attacked and matched"
+    assert (run.status().step, run.status().total) == (10, 10)
+    assert executor.closed
+    assert sorted(executor.performed) == sorted(s.id for s in store.list() if s.kind != "study")
+    cells = read_record(run).cells
+    assert [cell.id for cell in cells] == ["/none/0", "/0.001/0", "/=small start/0"]
+    for cell in cells:
+        assert set(cell.runs) == {"train", "attack", "floor", "match"}
+        assert cell.numbers["of"] == cell.numbers["n"] == 10
+        assert cell.numbers["floor_untrained"] == store.open(cell.runs["match"]).result()["count"]["floor_untrained"]
+        assert cell.numbers["good"] == store.open(cell.runs["match"]).result()["count"]["good"]
+        assert cell.numbers["on_margin"] == store.open(cell.runs["train"]).result()["on_margin"]
+    rows = run.metrics()
+    assert [row["cell"] for row in rows] == [cell.id for cell in cells]
+    assert run.result()["done"] == 3
+
+
+def test_numbers_stay_when_runs_are_deleted_and_a_new_study_does_them_again(store: RunStore) -> None:
+    run = queued(store, **ONE_CELL)
+    do_study(run)
+    before = numbers_of(run)
+    store.delete(read_record(run).cells[0].runs["train"], with_dependents=True)
+    results = study_results(store, run.id)
+    assert results.table.rows[0].numbers["good"] == before["/none/0"]["good"]
+    again = queued(store, **ONE_CELL)
+    assert len(do_study(again).performed) == 3
+    assert numbers_of(again) == before
+
+
+def test_a_second_study_shares_what_the_first_has_done(store: RunStore) -> None:
+    first = queued(store)
+    do_study(first)
+    second = queued(store, name="second", title="Second", seeds=[0, 1])
+    executor = do_study(second)
+    assert len(executor.performed) == 9  # three models of the new seed
+    shared = [cell for cell in read_record(second).cells if cell.seed == 0]
+    assert [cell.runs for cell in shared] == [cell.runs for cell in read_record(first).cells]
+    assert numbers_of(first).items() <= numbers_of(second).items()
+
+
+def test_a_stopped_study_goes_on_where_it_was(store: RunStore) -> None:
+    stop = StopFlag()
+
+    def after(run: Run) -> None:
+        stop.raised = run.kind == "match"  # the first model is complete
+
+    run = queued(store)
+    first = do_study(run, InlineExecutor(after), stop)
+    assert run.status().state is RunState.CANCELLED
+    assert "can be resumed" in run.status().message
+    assert sum(cell.done for cell in read_record(run).cells) == 1
+    second = do_study(run)
+    assert run.status().state is RunState.DONE
+    assert not set(first.performed) & set(second.performed)
+    assert len(first.performed) + len(second.performed) == 10
+
+
+def test_what_fails_is_said_and_the_rest_is_done(store: RunStore) -> None:
+    bad = {"label": "wild", "settings": {"training.recipe": "sgd", "learning_rate": 1e30, "epochs": 150}}
+    run = queued(store, points=[*tiny_plan().model_dump()["points"], bad], references=[])
+    do_study(run)
+    assert run.status().state is RunState.DONE
+    assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 did not come to their end")
+    assert "lost its footing" in run.result()["failed"][0]["message"]
+
+
+def test_a_study_of_failures_fails(store: RunStore) -> None:
+    bad = {"label": "wild", "settings": {"training.recipe": "sgd", "learning_rate": 1e30, "epochs": 150}}
+    run = queued(store, points=[bad], references=[])
+    do_study(run)
+    assert run.status().state is RunState.FAILED
+    assert "no model came to its end" in run.status().message
+
+
+def test_studies_of_one_store_take_turns(store: RunStore) -> None:
+    run = queued(store, **ONE_CELL)
+    handle = lock.acquire(store.root / ".studies.lock")
+    assert handle is not None
+    stop = StopFlag()
+    stop.raised = True
+    executor = do_study(run, stop=stop)
+    assert executor.performed == []
+    assert run.status().state is RunState.CANCELLED
+    os.close(handle)
+    assert len(do_study(run).performed) == 3
+
+
+def test_places_have_one_thread_each_and_workers_report_what_they_cannot_do(store: RunStore, tmp_path: Path) -> None:
+    assert local_places(3) == [{"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}] * 3
+    run = queued(store, **ONE_CELL)
+    executor = LocalExecutor(local_places(1), tmp_path / "log.txt")
+    try:
+        with run.writer():  # the worker finds it locked
+            executor.submit(run)
+            assert executor.free() == 0
+            ended = executor.wait(60)
+        assert ended[0].run_id == run.id
+        assert "already being worked on" in (ended[0].trouble or "")
+        assert executor.free() == 1
+    finally:
+        executor.close()
+
+
+def _spawn_study(run: Run) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "recon_core.worker", str(run.dir)],
+        env={**module_environment(), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _wait_until(condition: Any, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_path: Path) -> None:
+    """kill -9 while a run is at work: its worker stops by itself, and the end is as if nothing had happened."""
+    # Long enough to be killed in the middle of: the paper's recipe with many short steps.
+    slow = {**FLOW, "training.recipe": "paper", "training.target_log_loss": None, "training.epochs": 4000}
+    plan = tiny_plan(
+        base={**BASE, "training.measure_every": 50},
+        points=[{"label": "quick", "settings": FLOW}, {"label": "slow", "settings": slow}],
+        references=[],
+        floor=False,
+    )
+    run = queue_study(store, StudyConfig(plan=plan, workers=1))
+    process = _spawn_study(run)
+
+    def slow_training() -> Run | None:
+        found = [store.open(summary.id) for summary in store.list("train") if "slow" in summary.name]
+        return found[0] if found else None
+
+    def slow_is_training() -> bool:
+        training = slow_training()
+        return training is not None and training.status().step > 100
+
+    _wait_until(slow_is_training)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert run.status().state is RunState.INTERRUPTED
+    at_kill = {summary.id: summary for summary in store.list()}
+    interrupted = slow_training()
+    assert interrupted is not None
+    _wait_until(lambda: not lock.is_held(interrupted.dir / layout.LOCK), 20)
+    assert interrupted.status().state is RunState.CANCELLED  # it wrote a checkpoint and left
+    reached = interrupted.status().step
+
+    done_before = {summary.id for summary in at_kill.values() if summary.status.state is RunState.DONE}
+    executor = do_study(run)
+    assert run.status().state is RunState.DONE
+    assert not done_before & set(executor.performed)
+    assert interrupted.id in executor.performed
+    assert any(f"at step {reached}" in line for line in interrupted.log_tail(20))
+    other = RunStore(tmp_path / "never-killed")
+    untouched = queue_study(other, StudyConfig(plan=plan))
+    do_study(untouched)
+    assert numbers_of(run) == numbers_of(untouched)
+
+
+@pytest.mark.parametrize("kind", ["train", "reconstruct"])
+def test_cancelling_a_study_stops_the_run_at_work(store: RunStore, kind: str) -> None:
+    """A request to the study reaches the run inside; both can go on."""
+    run = queued(store, **ONE_CELL)
+    stop = StopFlag()
+
+    class Slow(InlineExecutor):
+        """Its runs are still queued when the study wants to leave."""
+
+        def wait(self, seconds: float) -> list[Any]:
+            if self._waiting is not None and self._waiting.kind == kind:
+                run.request_cancel()
+                time.sleep(0.25)
+                return []
+            return super().wait(seconds)
+
+    do_study(run, Slow(), stop)
+    assert run.status().state is RunState.CANCELLED
+    inside = next(summary for summary in store.list(kind))
+    assert inside.status.state is RunState.CANCELLED
+    do_study(run)
+    assert run.status().state is RunState.DONE
+    assert len(store.list(kind)) == 1

@@ -1,0 +1,84 @@
+"""What a Match page shows, to take along: files, and a run that Analyze and the command line know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from recon_core.jobs import queue
+from recon_core.jobs.live_match import ImagePool, PairView
+from recon_core.jobs.match_export import grid_png, pairs_csv, pairs_zip
+from recon_core.jobs.match_request import queue_match
+from recon_core.jobs.match_source import MatchConfig
+from recon_core.store import RunState, RunStore, default_root
+from ui.live import keep_fresh
+from ui.runs import is_active, show_state
+from ui.store import forget, run_details
+from ui.words import plain
+
+
+def offer_downloads(
+    pool: ImagePool, view: PairView, shown: Sequence[int], order: Sequence[int], config: MatchConfig
+) -> None:
+    """The grid as it stands, the table of all pairs, and both with every pair in a zip."""
+    with st.popover("Download", icon=":material/download:"):
+        st.download_button(
+            "This page of the grid, as a picture",
+            data=lambda: grid_png(view, shown, config.threshold),
+            file_name="pairs.png",
+            mime="image/png",
+            key="m-png",
+            icon=":material/image:",
+            on_click="ignore",
+            width="stretch",
+        )
+        st.download_button(
+            "All pairs, as a table",
+            data=lambda: pairs_csv(pool, view, order, config.threshold),
+            file_name="pairs.csv",
+            mime="text/csv",
+            key="m-csv",
+            icon=":material/table:",
+            on_click="ignore",
+            width="stretch",
+            help="CSV: SSIM, PSNR, correlation, distance, candidates merged, model output.",
+        )
+        st.download_button(
+            "All pairs, pictures and table",
+            data=lambda: pairs_zip(pool, view, order, config),
+            file_name="pairs.zip",
+            mime="application/zip",
+            key="m-zip",
+            icon=":material/folder_zip:",
+            on_click="ignore",
+            width="stretch",
+            help="A zip with a PNG of every pair, the table and the settings.",
+        )
+
+
+def offer_run(config: MatchConfig, saved: str | None) -> None:
+    """Keep the matching as a run, once; `saved` is the run that keeps it already."""
+    if st.button(
+        "Save as a run",
+        key="m-save",
+        icon=":material/save:",
+        disabled=saved is not None,
+        help="Keeps this matching, with these settings, in the store, where Analyze and the command line find it.",
+    ):
+        queue.submit(queue_match(RunStore(default_root()), config))
+        forget()
+        st.rerun()
+
+
+def show_saved(run_id: str) -> None:
+    """How the run stands that keeps this matching."""
+    keep_fresh(lambda: _show_saved(run_id), lambda: is_active(run_details(run_id).status))
+
+
+def _show_saved(run_id: str) -> None:
+    run = run_details(run_id)
+    words = "This matching is saved as" if run.status.state is RunState.DONE else "This matching is being saved as"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_state(run.status.state)
+        st.markdown(f"{words} {plain(run.name)}", width="content")

@@ -1,0 +1,235 @@
+"""Many pictures as one: a grid of tiles cut out of a single PNG, to look at and to click; and a wipe between two."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from recon_core.plots.sheet import Sheet
+
+if TYPE_CHECKING:
+    from streamlit.components.v2.types import ComponentRenderer
+
+TILE_PIXELS = 84
+"""About how wide a tile is on the screen; images are enlarged by whole factors only."""
+
+_MOSAIC_CSS = """
+.mosaic { display: grid; gap: 4px; justify-content: start; padding: 2px;
+  grid-template-columns: repeat(auto-fill, calc(var(--width) + 12px)); }
+.tile { all: unset; box-sizing: border-box; display: flex; flex-direction: column; align-items: center;
+  padding: 6px 2px 2px; border-radius: var(--st-base-radius, 0.5rem); color: var(--st-text-color);
+  font: 0.8rem/1.3 var(--st-font, sans-serif); text-align: center; }
+button.tile { cursor: pointer; }
+button.tile:hover { background: var(--st-secondary-background-color); }
+button.tile:focus-visible { outline: 3px solid var(--st-primary-color); outline-offset: -1px; }
+.picture { width: var(--width); height: var(--height); background-image: var(--sheet);
+  background-repeat: no-repeat; background-size: var(--sheet-width) var(--sheet-height);
+  image-rendering: pixelated; outline: 1px solid var(--st-border-color); }
+.judged .picture { outline: 2px dashed var(--st-border-color); }
+.good .picture { outline: 4px solid var(--st-primary-color); }
+.chosen { background: var(--st-secondary-background-color); box-shadow: inset 0 0 0 2px var(--st-text-color); }
+.label { margin-top: 5px; max-width: calc(var(--width) + 12px); overflow-wrap: anywhere; }
+.good .label, .chosen .label { font-weight: 600; }
+"""
+
+# Tiles are changed in place, so that a click or a key leaves the focus where it is while the page draws anew.
+_MOSAIC_JS = """
+export default function ({ data, parentElement, setTriggerValue }) {
+  const grid = parentElement.querySelector('.mosaic');
+  const { sheet, tiles, scale, clickable } = data;
+  const width = sheet.tile_width * scale, height = sheet.tile_height * scale;
+  const set = (name, value) => {
+    if (grid.style.getPropertyValue(name) !== value) grid.style.setProperty(name, value);
+  };
+  set('--width', `${width}px`);
+  set('--height', `${height}px`);
+  set('--sheet-width', `${width * sheet.columns}px`);
+  set('--sheet-height', `${height * sheet.rows}px`);
+  set('--sheet', `url("data:image/png;base64,${sheet.png}")`);
+  grid.setAttribute('aria-label', data.name);
+
+  const kind = clickable ? 'BUTTON' : 'DIV';
+  while (grid.children.length > tiles.length) grid.lastElementChild.remove();
+  tiles.forEach((tile, place) => {
+    let element = grid.children[place];
+    if (!element || element.tagName !== kind) {
+      const made = document.createElement(kind);
+      made.append(document.createElement('div'), document.createElement('div'));
+      made.children[0].className = 'picture';
+      made.children[1].className = 'label';
+      if (clickable) made.type = 'button'; else made.setAttribute('role', 'img');
+      element ? element.replaceWith(made) : grid.append(made);
+      element = made;
+    }
+    const chosen = tile.id === data.chosen;
+    element.className = ['tile', tile.good === null ? '' : 'judged', tile.good ? 'good' : '', chosen ? 'chosen' : '']
+      .join(' ');
+    element.title = tile.title;
+    element.setAttribute('aria-label', tile.title);
+    element.dataset.id = tile.id;
+    const [picture, label] = element.children;
+    const column = place % sheet.columns, row = Math.floor(place / sheet.columns);
+    picture.style.backgroundPosition = `${-column * width}px ${-row * height}px`;
+    label.textContent = (tile.good ? '✓ ' : '') + tile.label;
+    if (clickable) {
+      element.setAttribute('aria-pressed', chosen);
+      element.onclick = () => setTriggerValue('picked', tile.id);
+    }
+  });
+  if (!clickable) return;
+
+  // One stop for the tab key; arrows go from tile to tile.
+  const all = [...grid.children];
+  const stop = all.find(tile => tile.matches(':focus')) ?? all.find(tile => tile.matches('.chosen')) ?? all[0];
+  all.forEach(tile => { tile.tabIndex = tile === stop ? 0 : -1; });
+  grid.onkeydown = event => {
+    const place = all.indexOf(event.target);
+    if (place < 0) return;
+    const across = all.filter(tile => tile.offsetTop === all[0].offsetTop).length;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across };
+    const places = { Home: 0, End: all.length - 1 };
+    const next = event.key in steps ? place + steps[event.key] : places[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    if (!all[next]) return;
+    all[place].tabIndex = -1;
+    all[next].tabIndex = 0;
+    all[next].focus();
+  };
+}
+"""
+
+_WIPE_CSS = """
+.wipe { position: relative; width: var(--width); height: var(--height); border-radius: 2px;
+  scroll-margin: 9rem 0 2rem; outline: 1px solid var(--st-border-color); }
+.wipe:focus-within { outline: 3px solid var(--st-primary-color); }
+.half { position: absolute; inset: 0; background-image: var(--sheet); background-repeat: no-repeat;
+  background-size: var(--sheet-width) var(--sheet-height); image-rendering: pixelated; }
+.bar { position: absolute; top: 0; bottom: 0; width: 3px; margin-left: -1.5px; pointer-events: none;
+  background: #fff; box-shadow: 0 0 0 1px #000; }
+.bar::after { content: '◂ ▸'; position: absolute; top: 50%; left: 50%; transform: translate(-50%, -50%);
+  padding: 1px 6px; border-radius: 1rem; background: #fff; color: #000; font: 0.9rem sans-serif; white-space: nowrap;
+  box-shadow: 0 0 0 1px #000; }
+input { position: absolute; inset: 0; width: 100%; height: 100%; margin: 0; opacity: 0; cursor: ew-resize; }
+.names { display: flex; justify-content: space-between; gap: 1rem; width: var(--width); margin-top: 5px;
+  color: var(--st-text-color); font: 0.8rem/1.3 var(--st-font, sans-serif); }
+"""
+
+_WIPE_HTML = """
+<div class="wipe"><div class="half left"></div><div class="half right"></div><div class="bar"></div>
+<input type="range" min="0" max="100" value="50"></div><div class="names"><span></span><span></span></div>
+"""
+
+_WIPE_JS = """
+export default function ({ data, parentElement }) {
+  const { sheet, scale, names } = data;
+  const find = selector => parentElement.querySelector(selector);
+  const width = sheet.tile_width * scale, height = sheet.tile_height * scale;
+  const sizes = { '--width': width, '--height': height, '--sheet-width': width * sheet.columns,
+    '--sheet-height': height * sheet.rows };
+  for (const box of [find('.wipe'), find('.names')]) {
+    for (const [name, size] of Object.entries(sizes)) box.style.setProperty(name, `${size}px`);
+  }
+  find('.wipe').style.setProperty('--sheet', `url("data:image/png;base64,${sheet.png}")`);
+  ['.left', '.right'].forEach((half, place) => {
+    const column = place % sheet.columns, row = Math.floor(place / sheet.columns);
+    find(half).style.backgroundPosition = `${-column * width}px ${-row * height}px`;
+  });
+  find('.names').children[0].textContent = `◂ ${names[0]}`;
+  find('.names').children[1].textContent = `${names[1]} ▸`;
+  const slider = find('input');
+  slider.setAttribute('aria-label', `Wipe between ${names[0]} and ${names[1]}`);
+  const move = () => {
+    find('.right').style.clipPath = `inset(0 0 0 ${slider.value}%)`;
+    find('.bar').style.left = `${slider.value}%`;
+  };
+  slider.oninput = move;
+  move();
+  if (data.scroll) {
+    requestAnimationFrame(() => find('.wipe').scrollIntoView({ block: 'nearest', behavior: 'smooth' }));
+  }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture of a mosaic. `good` adds a frame and a tick where it is true, a dashed frame where it is false."""
+
+    id: int
+    """What a click reports."""
+    label: str
+    """Shown below the picture."""
+    title: str
+    """Said when one points at it, and to those who cannot see it."""
+    good: bool | None = None
+
+
+def show_mosaic(
+    sheet: Sheet,
+    tiles: Sequence[Tile],
+    *,
+    key: str,
+    name: str,
+    chosen: int | None = None,
+    on_pick: Callable[[int], None] | None = None,
+    tile_pixels: int = TILE_PIXELS,
+) -> None:
+    """A grid of `tiles`, whose pictures stand in `sheet` in the same order.
+
+    With `on_pick` tiles can be chosen, by a click or with arrow keys and Enter; it is called with the tile's id
+    before the page is drawn again.
+    """
+
+    def picked() -> None:
+        place = st.session_state[key].get("picked")
+        if on_pick is not None and place is not None:
+            on_pick(int(place))
+
+    _mosaic()(
+        key=key,
+        data={
+            "sheet": _described(sheet),
+            "tiles": [asdict(tile) for tile in tiles],
+            "chosen": chosen,
+            "scale": whole_scale(sheet, tile_pixels),
+            "clickable": on_pick is not None,
+            "name": name,
+        },
+        on_picked_change=picked,
+    )
+
+
+def show_wipe(sheet: Sheet, names: tuple[str, str], *, key: str, tile_pixels: int, scroll: bool = False) -> None:
+    """The two pictures of `sheet` on top of each other, with a handle that uncovers the one or the other.
+
+    With `scroll` the browser scrolls to where it can be seen.
+    """
+    scale = whole_scale(sheet, tile_pixels)
+    _wipe()(key=key, data={"sheet": _described(sheet), "scale": scale, "names": names, "scroll": scroll})
+
+
+def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
+    """By what whole factor a tile must be enlarged to come closest to a width."""
+    return max(1, round(tile_pixels / sheet.tile_width))
+
+
+def _described(sheet: Sheet) -> dict[str, object]:
+    return {**asdict(sheet), "png": base64.b64encode(sheet.png).decode()}
+
+
+# Registered when first drawn, once for a process.
+@cache
+def _mosaic() -> ComponentRenderer:
+    html = '<div class="mosaic" role="group"></div>'
+    return st.components.v2.component("afterimage_mosaic", html=html, css=_MOSAIC_CSS, js=_MOSAIC_JS)
+
+
+@cache
+def _wipe() -> ComponentRenderer:
+    return st.components.v2.component("afterimage_wipe", html=_WIPE_HTML, css=_WIPE_CSS, js=_WIPE_JS)

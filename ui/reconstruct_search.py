@@ -1,0 +1,69 @@
+"""A search over hyper-parameters: its trials, the best so far, and which numbers mattered."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.analysis.search import LEAST_TRIALS, TrialTable
+from recon_core.plots.search import PARAMETER_WORDS, plot_importance, plot_parallel, plot_trials
+from ui.figures import show_figure
+from ui.reconstruct_reads import importance, trials
+from ui.store import RunDetails
+from ui.words import number, plain
+
+_CHART = 340  # pixels
+_STATES = {"complete": "✓ complete", "pruned": "✂ ended early", "diverged": "⚠ diverged", "failed": "✕ failed"}
+
+
+def show_search(run: RunDetails) -> None:
+    """All that a search has to say besides its candidates."""
+    table = trials(run.id)
+    _show_best(run, table)
+    if not table.records:
+        st.caption("The first trial has not ended yet.")
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        if table.complete:
+            show_figure(plot_trials(table), name=f"{run.id}-trials", key="r-trials", table=table, height=_CHART)
+    with right:
+        _show_importance(run)
+    if table.complete:
+        show_figure(plot_parallel(table), name=f"{run.id}-parallel", key="r-parallel", table=table, height=_CHART)
+    _show_table(table)
+
+
+def _show_best(run: RunDetails, table: TrialTable) -> None:
+    asked = run.config.get("settings", {}).get("trials")
+    ended, best = len(table.records), table.best
+    columns = st.columns((1, 1, 3))
+    columns[0].metric("trials ended", f"{ended:,} of {asked:,}" if isinstance(asked, int) else f"{ended:,}")
+    columns[1].metric("best residual so far", "–" if best is None or best.value is None else number(best.value))
+    if best is not None:
+        words = [f"{PARAMETER_WORDS.get(name, name)} {value:.3g}" for name, value in best.params.items()]
+        columns[2].markdown(plain(f"The best is trial {best.number + 1}: {'; '.join(words)}."))
+
+
+def _show_importance(run: RunDetails) -> None:
+    found = importance(run.id)
+    if found is None:
+        st.markdown("**Which numbers mattered**")
+        st.caption(f"Said after {LEAST_TRIALS} trials, and where they did not all end alike.")
+        return
+    show_figure(plot_importance(found), name=f"{run.id}-importance", key="r-importance", table=found, height=_CHART)
+
+
+def _show_table(table: TrialTable) -> None:
+    frame = table.to_frame()
+    frame["trial"] += 1
+    frame["state"] = [_STATES.get(state, state) for state in frame["state"]]
+    st.markdown("**All trials**")
+    st.caption("A click on a column's name sorts by it.")
+    figures = {name: st.column_config.NumberColumn(format="%.3g") for name in ("residual", *table.ranges)}
+    st.dataframe(
+        frame,
+        key="r-table",
+        hide_index=True,
+        height=min(420, 38 + 35 * len(frame)),
+        column_config={**figures, "seconds": st.column_config.NumberColumn(format="%.1f")},
+    )
