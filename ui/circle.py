@@ -27,14 +27,14 @@ from ui.circle_reads import (
 )
 from ui.live import keep_fresh
 from ui.runs import show_progress, show_state
-from ui.store import forget
+from ui.store import RunDetails, forget, run_details
 from ui.words import duration, plain
 
 LIVE_SECONDS = 0.7
 
 COUNTS = (4, 6, 8, 10, 12, 16, 20, 24, 30)
 WIDTHS = (50, 100, 200, 300, 500, 1000)
-DECAYS = (0.0, 1e-5, 1e-4, 1e-3)
+DECAYS = (0.0, 0.001, 0.002, 0.005)
 LABELS = {
     PlanarLabels.ALTERNATING: "alternating",
     PlanarLabels.RANDOM: "random",
@@ -213,7 +213,7 @@ def _scene(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: 
     if not runs.done or runs.attack is None:
         # With nothing more to come, what there is can be played.
         mode = Mode.LIVE if runs.active else Mode.RECORDING if trained and candidates is None else Mode.STILL
-        stages = _stages(settings, None, None, knobs) if mode is Mode.RECORDING else []
+        stages = _stages(settings, run_details(runs.train.id), None, None, knobs) if mode is Mode.RECORDING else []
         label = f"{title}: {'in the making' if mode is Mode.LIVE else 'as far as it got'}"
         return Scene(identity, str(slot), mode, label, points, fields, candidates, stages=stages)
     result = cleaned(runs.attack.id, settings, knobs.threshold, knobs.distance)
@@ -230,7 +230,7 @@ def _scene(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: 
         result.kept,
         result.distances <= RADII[0] if "found" in knobs.overlays else None,
         RADII[0],
-        _stages(settings, result, everything, knobs),
+        _stages(settings, run_details(runs.train.id), result, everything, knobs),
         _overlays(runs, knobs),
     )
 
@@ -246,7 +246,9 @@ def _overlays(runs: CircleRuns, knobs: Knobs) -> list[Overlay]:
     return drawn
 
 
-def _stages(settings: CircleSettings, result: CleanUp | None, everything: CleanUp | None, knobs: Knobs) -> list[Stage]:
+def _stages(
+    settings: CircleSettings, train: RunDetails, result: CleanUp | None, everything: CleanUp | None, knobs: Knobs
+) -> list[Stage]:
     """The steps of Haim et al. 2022, Fig. 2 a-f, with what to notice in each."""
     stages = [
         Stage(
@@ -260,8 +262,7 @@ def _stages(settings: CircleSettings, result: CleanUp | None, everything: CleanU
             "b",
             "Training",
             "The network learns",
-            "Red where it says +, blue where it says −, pale where it is unsure. Notice that every training point ends "
-            "up in a patch of its own colour.",
+            f"Red where it says +, blue where it says −, pale where it is unsure. Notice that {_lesson(train)}.",
         ),
     ]
     if result is None or everything is None:
@@ -301,6 +302,13 @@ def _stages(settings: CircleSettings, result: CleanUp | None, everything: CleanU
     ]
 
 
+def _lesson(train: RunDetails) -> str:
+    wrong = train.result.get("train_error")
+    if isinstance(wrong, float) and wrong > 0:
+        return f"{wrong:.0%} of the training points are on the wrong side: it has not learnt them all"
+    return "every training point ends up in a patch of its own colour"
+
+
 def _show_standing(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: Knobs) -> None:
     """In words: how far it is, what came out, and what can be done next."""
     if runs is None:
@@ -325,7 +333,8 @@ def _offer(settings: CircleSettings, slot: int) -> None:
         st.markdown(
             f"**Nobody has run this setting yet.** *Start* trains a network with two layers of {settings.width} "
             f"neurons on these {settings.n} points, draws 100 candidates out of its weights, and tries two other ways "
-            "for comparison. It takes about half a minute on two cores, and you can watch."
+            "for comparison. For 20 points that is about half a minute on two cores, for more points more; you can "
+            "watch."
         )
         if st.button("Start", key=f"start-{slot}", type="primary", icon=":material/play_arrow:", width="stretch"):
             _start(settings)

@@ -10,6 +10,9 @@ _STYLE = """<style>
 [data-testid="stBaseButton-primary"], [data-testid="stMultiSelect"] [data-tag] * {
   color: light-dark(#ffffff, #11161d);
 }
+/* Streamlit names the first page after its file. */
+[data-testid="stSidebarNavItems"] li:first-child a p { font-size: 0; }
+[data-testid="stSidebarNavItems"] li:first-child a p::after { content: "Home"; font-size: 1rem; }
 </style>"""
 
 

@@ -33,7 +33,7 @@ WORDS = {
     ),
 }
 _TILES, _COLUMNS, _WIDEST = 30, 6, 480
-_POINTS_HEIGHT = 330
+_POINTS_HEIGHT = 260
 
 
 def show_baselines(model_id: str, run_id: str | None = None) -> None:
@@ -52,7 +52,7 @@ def show_baselines(model_id: str, run_id: str | None = None) -> None:
         if run is not None and itself:
             with columns[0], st.container(border=True):
                 st.markdown("**This reconstruction**")
-                st.caption("Those that agree most with another one first.")
+                st.caption("The same candidates, those that agree most with another one first.")
                 _show_result(run.id, model_id, final=not is_active(run.status), order=TileOrder.AGREEMENT)
         for column, kind in zip(columns[itself:], kinds, strict=True):
             with column, st.container(border=True):
@@ -130,7 +130,9 @@ def _show_result(run_id: str, model_id: str, *, final: bool, order: TileOrder) -
         return
     if found.planar:
         drawn = plot_candidate_points(found.candidates, found.labels, found.multipliers, None)
-        drawn.update_layout(showlegend=False)
+        for update in (drawn.update_xaxes, drawn.update_yaxes):
+            update(title=None, showticklabels=False, ticks="")
+        drawn.update_layout(showlegend=False, margin={"l": 8, "b": 8})
         st.plotly_chart(on_page(drawn, height=_POINTS_HEIGHT), key=f"r-points-{run_id}", width="stretch")
     else:
         laid_out = mosaic(key, order, _TILES, _COLUMNS, _WIDEST)

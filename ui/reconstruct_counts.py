@@ -62,5 +62,5 @@ def _image_floor(count: LeakCount) -> str:
 
 def _point_floor(counts: tuple[PointCount, ...]) -> str:
     floors = [f"{at.non_members} of {at.non_members_of} within {at.radius:g}" for at in counts if at.non_members_of]
-    floor = f" Floor, points never trained on: {', '.join(floors)}." if floors else ""
+    floor = f" Floor, points never trained on but close beside those that were: {', '.join(floors)}." if floors else ""
     return f"Found by one of the {counts[0].kept} candidates that are left after clean-up.{floor}"

@@ -34,6 +34,8 @@ from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
 from recon_core.store import Run, RunStore, default_root
 from ui.store import RunDetails, recent_runs
 
+CHART_SECONDS = 4.0
+"""Between two looks of a chart at a run at work."""
 COUNT_SECONDS = 2.0
 """Between two counts of a run at work, at least."""
 # Seconds a page waits for a count before it goes on without: of a run at work, and of one that is over.
@@ -80,6 +82,18 @@ def picture_key(run_id: str, moment: int | None = None) -> PictureKey | None:
     return PictureKey(str(default_root()), run_id, version, moment) if version else None
 
 
+def steady_key(run_id: str, *, active: bool) -> PictureKey | None:
+    """The same for a chart, which blinks when it changes: of a run at work it may be some seconds old."""
+    stamp = "" if active else picture_version(open_run(run_id))
+    return _steady_key(str(default_root()), run_id, stamp)
+
+
+@st.cache_data(ttl=CHART_SECONDS, max_entries=32, show_spinner=False)
+def _steady_key(root: str, run_id: str, stamp: str) -> PictureKey | None:
+    version = stamp or picture_version(RunStore(Path(root)).open(run_id))
+    return PictureKey(root, run_id, version) if version else None
+
+
 def picture(key: PictureKey) -> Picture | None:
     return _picture(key.root, key.run_id, key.version, key.moment)
 
@@ -124,12 +138,15 @@ def _mosaic(
     return Mosaic(candidate_mosaic(found.images(rows), columns, widest), len(rows), found.total, found.step)
 
 
-def residuals(run_id: str) -> ResidualCurves | None:
-    return _residuals(str(default_root()), run_id, _metrics_version(run_id))
+def residuals(run_id: str, *, active: bool) -> ResidualCurves | None:
+    """For a chart, so of a run at work some seconds old."""
+    stamp = "" if active else _metrics_version(run_id)
+    return _residuals(str(default_root()), run_id, stamp)
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
-def _residuals(root: str, run_id: str, version: str) -> ResidualCurves | None:
+@st.cache_data(ttl=CHART_SECONDS, max_entries=32, show_spinner=False)
+def _residuals(root: str, run_id: str, stamp: str) -> ResidualCurves | None:
+    del stamp  # part of the key
     return attack_residuals(RunStore(Path(root)).open(run_id))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from recon_core.errors import InputError
-from recon_core.jobs.live_reconstruction import Picture, TileOrder, Truth
+from recon_core.jobs.live_reconstruction import TileOrder, Truth
 from recon_core.jobs.match_source import CANDIDATE_KINDS
 from recon_core.plots.attack import plot_candidate_points, plot_residuals
 from recon_core.plots.model import plot_multipliers
@@ -24,6 +25,7 @@ from ui.reconstruct_reads import (
     picture_key,
     picture_moments,
     residuals,
+    steady_key,
     truth,
 )
 from ui.reconstruct_search import show_search
@@ -121,51 +123,49 @@ def _show(run: RunDetails, model_id: str | None) -> None:
     found = picture(key)
     if found is None:
         return
-    if found.planar:
-        seen, told_by = st.columns((3, 2), gap="large")
-        with seen:
-            _show_points(model_id, _choose_moment(key))
-        with told_by:
-            _show_examiner(run, model_id, key)
-            _show_explained(run)
-            _show_curves(run)
-            _show_multipliers(run, found)
-        return
+    active = is_active(run.status)
     boxes = st.columns(2)
-    if residuals(run.id) is not None:
-        with boxes[0]:
-            _show_explained(run)
-    with boxes[residuals(run.id) is not None]:
+    explained = _show_explained(run, boxes[0])
+    with boxes[int(explained)]:
         _show_examiner(run, model_id, key)
-    _show_candidates(key)
-    left, right = st.columns(2, gap="large")
-    with left:
+    if found.planar:
+        left, right = st.columns((3, 2), gap="large")
+        with left:
+            _show_points(model_id, _choose_moment(steady_key(run.id, active=active) or key))
+    else:
+        _show_candidates(key)
+        left, right = st.columns(2, gap="large")
+    with right if found.planar else left:
         _show_curves(run)
     with right:
-        _show_multipliers(run, found)
+        _show_multipliers(run)
 
 
-def _show_explained(run: RunDetails) -> None:
-    """What the attack itself can tell about how well it does."""
-    curves = residuals(run.id)
-    if curves is None:
-        return
-    last = float(curves.whole[-1])
-    with st.container(border=True):
+def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
+    """What the attack itself can tell about how well it does; whether there is anything to tell."""
+    if "residual_layer1" not in run.last_metrics:
+        return False
+    residual = run.last_metrics.get("residual")
+    with place, st.container(border=True):
         st.markdown(":material/visibility: **All the attack knows about how well it does**")
-        st.metric("of the weights explained by the candidates", f"{max(0.0, 1 - last):.1%}" if last >= 0 else "–")
-        st.caption(f"The residual is {number(last)}: squared weights left over, as a part of all.")
+        words = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
+        st.metric("of the weights explained by the candidates", words)
+        shown = "not a finite number" if residual is None else number(float(residual))
+        st.caption(f"The residual is {shown}: squared weights left over, as a part of all.")
+    return True
 
 
 def _show_curves(run: RunDetails) -> None:
-    curves = residuals(run.id)
+    curves = residuals(run.id, active=is_active(run.status))
     if curves is not None:
         drawn = plot_residuals(curves)
         show_figure(drawn, name=f"{run.id}-residuals", key="r-residuals", table=curves, height=_CHART)
 
 
-def _show_multipliers(run: RunDetails, found: Picture) -> None:
-    histogram = found.histogram()
+def _show_multipliers(run: RunDetails) -> None:
+    key = steady_key(run.id, active=is_active(run.status))
+    found = None if key is None else picture(key)
+    histogram = None if found is None else found.histogram()
     if histogram is not None:
         drawn = plot_multipliers(histogram, "the candidates")
         show_figure(drawn, name=f"{run.id}-multipliers", key="r-multipliers", table=histogram, height=_CHART)

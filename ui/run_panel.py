@@ -21,6 +21,7 @@ FORM_PAGES = {
     "reconstruct": "pages/2_Reconstruct.py",
     "search": "pages/2_Reconstruct.py",
     "match": "pages/3_Match.py",
+    "study": "pages/5_Studies.py",
 }
 _RESUMABLE = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
 _LOG_LINES_OF_A_DEAD_RUN = 8

@@ -49,7 +49,11 @@ def show_form() -> None:
     given = merged(own, asked)
     usual_name = _usual_name(start, given)
     name = st.text_input("Name", key=_NAME, placeholder=usual_name, max_chars=120, width=420, **_SETTING)
-    config = _checked(settled(start, given))
+    if start.preset == OWN and lookup(given, "data.path") is None:
+        st.caption("Name the folder or the file first; then this says how long it takes.")
+        config = None
+    else:
+        config = _checked(settled(start, given))
     if st.button("Start training", type="primary", icon=":material/play_arrow:", disabled=config is None) and config:
         with told():
             _start(config, (name or "").strip() or usual_name)
@@ -72,9 +76,7 @@ def _choose_start() -> Start:
     left, right = st.columns([3, 2])
     names = [DEFAULT_PRESET, *(name for name in PRESETS if name != DEFAULT_PRESET), OWN]
     recall(_PRESET, names)
-    preset = left.selectbox(
-        "What to train on", names, required=True, format_func=_preset_words, key=_PRESET, persist_state="session"
-    )
+    preset = left.selectbox("What to train on", names, format_func=_preset_words, key=_PRESET, persist_state="session")
     record(_PRESET, [preset] if preset and preset != names[0] else [])
     if preset == OWN:
         return Start(OWN, Size.QUICK)

@@ -202,7 +202,7 @@ class _Study:
             self._writer.finish(RunState.FAILED, None, f"no model came to its end; {failed[0].message}")
         else:
             if failed:
-                message += f"; {len(failed)} did not come to their end, e.g. {failed[0].id}: {failed[0].message}"
+                message += f"; {len(failed)} came to no end, e.g. {failed[0].id}: {failed[0].message}"
             self._writer.progress(len(self._board.steps) if self._board else 0, message, force=True)
             self._writer.finish(RunState.DONE, result, message)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
@@ -13,6 +16,7 @@ from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY, figur
 # Dashes as well as colours tell layers apart.
 _LAYER_LINES = ((BLUE, "dash"), (ORANGE, "dot"), (PURPLE, "dashdot"), (SKY, "longdash"), (GREY, "longdashdot"))
 _CLASS_MARKS = ((BLUE, "circle-open"), (ORANGE, "diamond-open"))
+_WIDE = 30.0  # from here on powers of ten are ticks enough
 _REACH = 1.6  # the planar sets lie within this of the origin; axes that do not move let points be seen moving
 _SMALLEST_MARK, _LARGEST_MARK = 5.0, 14.0
 
@@ -31,17 +35,21 @@ def plot_residuals(curves: ResidualCurves) -> go.Figure:
         colour, dash = _LAYER_LINES[index % len(_LAYER_LINES)]
         _curve(drawn, steps, np.insert(values, breaks, np.nan), f"layer {index + 1}", colour, dash, 2.0)
     _curve(drawn, steps, np.insert(curves.whole, breaks, np.nan), "all layers", BLACK, "solid", 3.0)
-    drawn.update_yaxes(type="log", exponentformat="power", dtick=1 if _decades(curves) > 1 else None)
+    drawn.update_yaxes(type="log", **log_ticks(np.concatenate([curves.whole, curves.layers.ravel()])))
     # At the foot of the figure, however small that is, so that it never lies over the axis.
     drawn.update_layout(legend={"yref": "container", "y": 0.0, "yanchor": "bottom"})
     return drawn
 
 
-def _decades(curves: ResidualCurves) -> float:
-    """Powers of ten between the smallest and the largest residual."""
-    values = np.concatenate([curves.whole, curves.layers.ravel()])
+def log_ticks(values: Floats) -> dict[str, Any]:
+    """Ticks of a logarithmic axis for these values: powers of ten, or 1, 2, 5 where they span few; else plotly's."""
     positive = values[np.isfinite(values) & (values > 0)]
-    return float(np.log10(positive.max() / positive.min())) if len(positive) else 0.0
+    low, high = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 1.0)
+    if high / low > _WIDE:
+        return {"exponentformat": "power", "dtick": 1}
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    places = [digit * 10.0**power for power in powers for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
+    return {"tickvals": places, "ticktext": [f"{place:g}" for place in places]} if len(places) > 1 else {}
 
 
 def _curve(drawn: go.Figure, x: Floats, y: Floats, name: str, colour: str, dash: str, width: float) -> None:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from recon_core.analysis.search import ParameterImportance, TrialTable
 from recon_core.attack.settings import Range
 from recon_core.errors import InputError
+from recon_core.plots.attack import log_ticks
 from recon_core.plots.style import BLUE, GREY, ORANGE, PURPLE, SKY, figure
 
 PARAMETER_WORDS = {
@@ -47,7 +48,7 @@ def plot_trials(table: TrialTable) -> go.Figure:
     drawn.add_scatter(x=numbers, y=values, mode="markers", name="trial", marker=mark)
     best = {"color": BLUE, "width": 3, "shape": "hv"}
     drawn.add_scatter(x=numbers, y=np.fmin.accumulate(values), mode="lines", name="best so far", line=best)
-    drawn.update_yaxes(type="log", exponentformat="power")
+    drawn.update_yaxes(type="log", **log_ticks(np.array(values)))
     drawn.update_layout(legend={"yref": "container", "y": 0.0, "yanchor": "bottom"})
     return drawn
 
@@ -84,7 +85,7 @@ def plot_parallel(table: TrialTable) -> go.Figure:
         )
         for value in _ticks(span):
             drawn.add_annotation(
-                x=place, y=_height(span, value), text=f"{value:.2g}", showarrow=False, xanchor="right", xshift=-4
+                x=place, y=_height(span, value), text=f"{value:.3g}", showarrow=False, xanchor="right", xshift=-4
             )
     ticks = {"tickvals": list(range(len(axes))), "ticktext": list(axes), "showline": False, "ticks": ""}
     drawn.update_xaxes(range=[-0.35, len(axes) - 0.9], showgrid=False, **ticks)

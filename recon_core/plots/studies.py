@@ -112,6 +112,7 @@ def _add_series(drawn: go.Figure, axis: StudyAxis, one: Series, colour: str, sym
         name=name,
         legendgroup=name,
         marker={"color": colour, "symbol": symbol, "size": 11},
+        cliponaxis=False,  # or marks at 0 are cut in half
         error_y=_interval(points, colour),
         customdata=[[point.rows[0].cell, literal(point.label), _interval_words(point)] for point in points],
         hovertemplate="<b>%{customdata[1]}</b><br>" + name + ": %{customdata[2]}<extra></extra>",
@@ -131,6 +132,7 @@ def _add_series(drawn: go.Figure, axis: StudyAxis, one: Series, colour: str, sym
             legendgroup=name,
             showlegend=False,
             marker={"color": colour, "symbol": f"{symbol}-open", "size": 7, "opacity": 0.8},
+            cliponaxis=False,
             customdata=[[row.cell, literal(row.point), f"{value:.4g}", row.seed] for _, value, row in marks],
             hovertemplate="<b>%{customdata[1]}</b>, seed %{customdata[3]}<br>%{customdata[2]}<extra></extra>",
         )

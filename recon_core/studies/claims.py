@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        heading = {True: "Agrees", False: "Does not agree", None: "Cannot be said yet"}[self.agrees]
+        heading = {True: "Agrees", False: "Does not agree", None: "Cannot be said"}[self.agrees]
         place = f" ({self.panel})" if self.panel else ""
         return f"{heading}{place}: {self.sentence}"
 
@@ -65,11 +65,13 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
 
 def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None:
     margin = results.curve(good.panel, Measure.ON_MARGIN)
-    if margin is None or good.best.label == results.plan.points[0].label:
+    start = results.plan.points[0].label
+    first = None if margin is None else margin.at(start)
+    best = None if margin is None else margin.at(good.best.label)
+    if first is None or best is None or len(good.points) < 2:
         return None
-    first, best = margin.at(results.plan.points[0].label), margin.at(good.best.label)
-    if first is None or best is None:
-        return None
+    if first is best:
+        return None, f"no value raises the count above that at {start}, so the question does not arise"
     sentence = (
         f"at {best.label}, where most images come back, {best.spread} of {best.of} samples sit on the margin, "
         f"against {first.spread} at {first.label}"

@@ -141,7 +141,7 @@ def _scatter(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exh
         threshold = threshold_of(results)
         yield Exhibit(
             _name("scatter", panel),
-            _heading("Who comes back: samples near the margin, or others", panel),
+            _heading("Who comes back, and how far it is from the margin", panel),
             scatter_finding(found.found, threshold, found.missing),
             plot_leakage_panels(found.found, LeakAxis.RELATIVE, threshold),
             table=panels_frame(found.found),

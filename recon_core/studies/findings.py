@@ -25,7 +25,7 @@ def overview(results: StudyResults) -> str:
     sentence = f"{done} of {len(rows)} models{trained}; {seeds} of each."
     failed = [row for row in rows if row.state == "failed"]
     if failed:
-        sentence += f" {len(failed)} did not come to their end: " + "; ".join(
+        sentence += f" {len(failed)} came to no end: " + "; ".join(
             f"{_place(row.panel, row.point)}, seed {row.seed} ({row.message})" for row in failed[:3]
         )
         sentence += " and others." if len(failed) > 3 else "."
@@ -59,7 +59,7 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
             f"most images come back at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
         ]
     if good.references:
-        shown = "; ".join(f"{point.label} {_count(point)}" for point in good.references)
+        shown = "; ".join(f"{point.label}: {_count(point)}" for point in good.references)
         beaten = [point.label for point in good.references if best.spread.mean > point.spread.mean]
         relation = f"more than {_list(beaten)}" if beaten else "no more than that"
         sentences.append(f"For comparison: {shown}. The best value has {relation}.")
@@ -126,11 +126,12 @@ def scatter_finding(panels: Sequence[LeakPanel], threshold: float, missing: Sequ
 
 def aligned_finding(grid: AlignedGrid) -> str:
     counts = {row.label: int(grid.good(row).sum()) for row in grid.rows}
-    best = max(counts, key=lambda label: counts[label])
-    worst = min(counts, key=lambda label: counts[label])
+    best, worst = (pick(counts, key=lambda label: counts[label]) for pick in (max, min))
+    many = f"{counts[best]} of these are good at {best}, {counts[worst]} at {worst}"
+    if counts[best] == counts[worst]:
+        many = f"{counts[best]} of these are good at every value"
     return (
-        f"The {len(grid.ids)} training images that come back best anywhere, and what each model gives of them. "
-        f"{counts[best]} of these are good at {best}, {counts[worst]} at {worst} "
+        f"The {len(grid.ids)} training images that come back best anywhere, and what each model gives of them. {many} "
         f"(SSIM above {grid.threshold:g}; framed in blue, others in dashed orange; blank where the image was not "
         "trained on)."
     )

@@ -43,6 +43,7 @@ h1 { font-size: 2rem; margin-bottom: 0.2rem; } h2 { font-size: 1.35rem; margin-t
 .figure { overflow-x: auto; } .strips { overflow-x: auto; } .strips td { padding: 1px 8px 1px 0; }
 .strips td.label { text-align: right; white-space: nowrap; font-size: 0.9rem; } img { display: block; max-width: none; }
 table.numbers { border-collapse: collapse; font-size: 0.85rem; } .scroll { overflow: auto; max-height: 34rem; }
+table.numbers td { white-space: nowrap; }
 table.numbers th, table.numbers td { border-bottom: 1px solid #ddd; padding: 3px 9px; text-align: right; }
 table.numbers th { position: sticky; top: 0; background: #fff; } table.numbers td:first-child { text-align: left; }
 li.verdict { margin-bottom: 0.5rem; }
@@ -121,13 +122,15 @@ def _head(run: Run, results: StudyResults) -> str:
 
 
 def _verdicts(found: Sequence[Verdict]) -> str:
+    """Each claim once, with what was found in every panel."""
     if not found:
         return ""
-    items = "".join(
-        f'<li class="verdict"><b>{html.escape(verdict.claim.text)}</b><br>'
-        f"{_MARKS[verdict.agrees]} {html.escape(verdict.words)}.</li>"
-        for verdict in found
-    )
+    items = ""
+    for claim in dict.fromkeys(verdict.claim for verdict in found):
+        words = "".join(
+            f"<br>{_MARKS[verdict.agrees]} {html.escape(verdict.words)}." for verdict in found if verdict.claim == claim
+        )
+        items += f'<li class="verdict"><b>{html.escape(claim.text)}</b>{words}</li>'
     return f"<h2>What was claimed, and what was found</h2><ul>{items}</ul>"
 
 
@@ -142,7 +145,9 @@ def _exhibit(exhibit: Exhibit) -> str:
 def _figure(figure: go.Figure, name: str) -> str:
     """The section has its title, so the figure goes without; what it says below that stands above it."""
     caption = figure.layout.title.subtitle.text or ""
-    untitled = type(figure)(figure).update_layout(title=None, margin={"t": 30 if not figure.layout.annotations else 60})
+    untitled = type(figure)(figure).update_layout(title=None, margin={"t": 60 if figure.layout.annotations else 30})
+    if figure.data and figure.data[0].type == "table":  # no axis below it that needs room
+        untitled.update_layout(height=figure.layout.height - 140, margin={"b": 10})
     drawn = plotly.io.to_html(
         untitled,
         include_plotlyjs=False,

@@ -80,6 +80,7 @@ class TestSettings:
         assert (config.data.n, config.data.labels, config.data.seed) == (8, "random", 5)
         assert (config.model.widths, config.model.seed) == ((70, 70), 5)
         assert (config.training.recipe, config.training.weight_decay) == ("stationary", 1e-3)
+        assert config.model.init_scale == "kaiming"
 
     @pytest.mark.parametrize(
         ("values", "said"),
@@ -197,6 +198,19 @@ class TestFields:
         assert frames.fields.dtype == np.uint8
         assert (np.diff(frames.steps) > 0).all()
         assert frames.steps[-1] == (finished.train.result() or {})["steps"]
+
+    def test_of_a_long_training_the_first_the_last_and_some_between_are_shown(self, store: RunStore) -> None:
+        run = store.create("train", {})
+        with run.writer() as writer:
+            writer.start(1000)
+            fields = torch.linspace(-1, 1, 1000)[:, None, None].expand(1000, 2, 2)
+            writer.save_tensors("recording", {"fields": fields, "steps": torch.arange(0, 8000, 8)})
+            frames = field_frames(run)
+            writer.finish(RunState.DONE, {})
+        assert frames is not None
+        assert len(frames.steps) == len(frames.fields) == 160
+        assert (frames.steps[0], frames.steps[-1]) == (0, 7992)
+        assert (frames.fields[0, 0, 0], frames.fields[-1, 0, 0]) == (1, 255)
 
     def test_last_field_is_the_networks_output(self, finished: Finished) -> None:
         frames = field_frames(finished.train)

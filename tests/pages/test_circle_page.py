@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from recon_core.jobs import StopFlag, perform, queue
@@ -234,6 +235,17 @@ class TestFinished:
 
 
 class TestUnfinished:
+    def test_a_network_that_has_not_learnt_says_so(self, store: RunStore) -> None:
+        train, *others = SMALL.queue(store)
+        for run in others:
+            store.delete(run.id)
+        with train.writer() as writer:
+            writer.start(1)
+            writer.save_tensors("recording", {"fields": torch.zeros(1, 48, 48), "steps": torch.tensor([0])})
+            writer.finish(RunState.DONE, {"train_error": 0.25})
+        (scene,) = scenes(visit(**ADDRESS))
+        assert "25% of the training points are on the wrong side" in scene["stages"][1]["note"]
+
     def test_failed_says_why_and_offers_a_way_on(self, store: RunStore) -> None:
         train, *_ = SMALL.queue(store)
         with train.writer() as writer:

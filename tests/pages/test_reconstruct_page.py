@@ -367,21 +367,28 @@ class TestTroubledRuns:
         assert any("something burned" in code.value for code in app.code)
         assert app.button(key=f"resume-{run.id}")
 
-    def test_a_run_at_work_shows_its_newest_picture(self, filled: RunStore) -> None:
+    def test_a_run_at_work_shows_its_newest_picture_and_counts_now_and_then(
+        self, filled: RunStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ui.reconstruct_reads.COUNT_SECONDS", 1000.0)
         run = attacked(filled, only(filled, "train"))
+        labels = torch.zeros(1, 24, dtype=torch.long)
         with run.writer() as writer:
             writer.start(60)
-            writer.metrics({"step": 20, "seed": 0, "residual": 0.25, "residual_layer1": 0.2, "residual_layer2": 0.3})
-            pictures = {"candidates": torch.randn(1, 24, 3, 32, 32), "multipliers": torch.rand(1, 24)}
-            pictures |= {"labels": torch.zeros(1, 24, dtype=torch.long), "steps": torch.tensor([20])}
-            writer.save_tensors("snapshots", pictures)
-            writer.progress(20, force=True)
-            app = visit(run=run.id)
-        figures = {metric.label: metric.value for metric in app.metric}
-        assert figures["of the weights explained by the candidates"] == "75.0%"
-        assert figures["good reconstructions at step 20"] == "0 of 10"
-        assert "24 of 24 candidates at step 20" in texts(app)
-        assert app.button(key=f"cancel-{run.id}")
+            for step in (20, 30):
+                writer.metrics({"step": step, "seed": 0, "residual": 0.25, "residual_layer1": 0.2})
+                pictures = {"candidates": torch.randn(1, 24, 3, 32, 32), "multipliers": torch.rand(1, 24)}
+                writer.save_tensors("snapshots", {**pictures, "labels": labels, "steps": torch.tensor([step])})
+                writer.progress(step, force=True)
+                app = visit(run=run.id)
+                figures = {metric.label: metric.value for metric in app.metric}
+                assert figures["of the weights explained by the candidates"] == "75.0%"
+                assert figures["good reconstructions at step 20"] == "0 of 10"  # the first count serves for a while
+                assert f"24 of 24 candidates at step {step}" in texts(app)
+                assert app.button(key=f"cancel-{run.id}")
+            writer.finish(RunState.FAILED, None, "enough")
+        figures = {metric.label: metric.value for metric in visit(run=run.id).metric}
+        assert figures["good reconstructions at step 30"] == "0 of 10"  # the last word is never old
 
     def test_a_damaged_file_is_a_sentence(self, filled: RunStore) -> None:
         run = only(filled, "reconstruct")

@@ -173,7 +173,6 @@ class TestForm:
             ({"t_data.path": "somewhere"}, "only goes with source folder or npz"),
             ({"t_training.recipe": "stationary"}, "needs weight_decay > 0"),
             ({"t_training.target_log_loss": "none"}, "recipe flow needs a stop"),
-            ({"t_preset": "own"}, "needs path"),
             ({"t_preset": "own", "t_path": "/nowhere/at/all"}, "/nowhere/at/all"),
             ({"t_preset": "own", "t_path": "/nowhere/at/all.npz"}, "/nowhere/at/all.npz"),
         ],
@@ -190,6 +189,12 @@ class TestForm:
         app = visit(t_preset="nobody", t_size="huge", **{"t_data.source": "moon"})
         assert app.selectbox(key="t_preset").value == DEFAULT_PRESET
         assert not app.error
+
+    def test_own_images_ask_for_their_place_first(self, own_store: Path) -> None:
+        app = visit(t_preset="own")
+        assert "Name the folder or the file first" in texts(app)
+        assert not app.error
+        assert start_button(app).disabled
 
     def test_own_images_become_an_absolute_path(
         self, store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from recon_core.analysis.search import ParameterImportance, TrialTable
 from recon_core.attack import SEARCH_RANGES
 from recon_core.attack.search import TrialRecord
 from recon_core.errors import InputError
-from recon_core.plots.attack import plot_candidate_points, plot_residuals
+from recon_core.plots.attack import log_ticks, plot_candidate_points, plot_residuals
 from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
 from recon_core.plots.search import plot_importance, plot_parallel, plot_trials
 
@@ -50,6 +50,24 @@ def test_each_layer_and_all_of_them_have_a_line_that_breaks_between_seeds() -> N
     assert list(first.y[[0, 1, 3, 4]]) == [1.0, 0.2, 1.0, 0.3]
     assert math.isnan(drawn.data[2].y[-1])  # nothing left to explain has no logarithm
     assert drawn.layout.yaxis.type == "log"
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([0.3, 2.5], (0.5, 1.0, 2.0)),
+        ([0.04, 0.6], (0.05, 0.1, 0.2, 0.5)),
+        ([0.51, 0.58], None),
+        ([math.nan, 0.0], None),
+    ],
+)
+def test_narrow_axes_have_ticks_one_can_read(values: list[float], ticks: tuple[float, ...] | None) -> None:
+    found = log_ticks(np.array(values)).get("tickvals")
+    assert found == (None if ticks is None else pytest.approx(list(ticks)))
+
+
+def test_wide_axes_have_powers_of_ten() -> None:
+    assert log_ticks(np.array([1e-4, 1.0]))["dtick"] == 1
 
 
 def test_candidates_and_truth_are_told_apart_by_class_and_kind() -> None:

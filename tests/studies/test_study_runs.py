@@ -102,7 +102,7 @@ def test_what_fails_is_said_and_the_rest_is_done(store: RunStore) -> None:
     run = queued(store, points=[*tiny_plan().model_dump()["points"], bad], references=[])
     do_study(run)
     assert run.status().state is RunState.DONE
-    assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 did not come to their end")
+    assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 came to no end")
     assert "lost its footing" in run.result()["failed"][0]["message"]
 
 

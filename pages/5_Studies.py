@@ -1,0 +1,68 @@
+"""Studies: whole experiments of the papers, or one's own; `?run=<id>` opens one, `?from=<id>` fills the form."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.config import parse_config
+from recon_core.errors import InputError
+from recon_core.jobs.study import StudyConfig
+from recon_core.store import RunState
+from ui.faults import told
+from ui.look import show_look
+from ui.pick import runs_of, show_nothing_yet
+from ui.runs import show_runs
+from ui.store import run_details
+from ui.studies_form import fill_built_in, show_built_in
+from ui.studies_own import fill_own, show_own
+from ui.studies_view import show_study
+
+VIEW = "s_view"
+BUILT_IN, OWN, SO_FAR = "Experiments of the papers", "A study of your own", "Studies so far"
+
+
+def page() -> None:
+    if "from" in st.query_params:
+        take_settings(st.query_params["from"])
+    if "run" in st.query_params:
+        show_study(st.query_params["run"])
+        return
+    st.title("Studies", anchor=False)
+    st.markdown(
+        "A whole experiment at once: many networks are trained, each is attacked and matched, and what came back is "
+        "drawn as one curve. It can be stopped at any moment and goes on where it was."
+    )
+    views = {BUILT_IN: show_built_in, OWN: show_own, SO_FAR: show_studies}
+    for tab, show in zip(st.tabs(list(views), key=VIEW, bind="query-params"), views.values(), strict=True):
+        if tab.open:
+            with tab:
+                show()
+
+
+def take_settings(run_id: str) -> None:
+    """Fill a form once; later changes to it must not be undone by the address."""
+    del st.query_params["from"]
+    run = run_details(run_id)
+    if run.kind != "study":
+        raise InputError(f"run {run_id} is of kind {run.kind!r}; only the settings of a study fill this form")
+    plan = parse_config(StudyConfig, run.config).plan
+    if fill_built_in(plan):
+        st.session_state[VIEW] = BUILT_IN
+    else:
+        fill_own(plan)
+        st.session_state[VIEW] = OWN
+    st.rerun()
+
+
+def show_studies() -> None:
+    runs = runs_of(("study",), states=tuple(RunState))
+    if runs:
+        show_runs(runs)
+    else:
+        show_nothing_yet("No study was started yet.", f"Choose one under “{BUILT_IN}”, and press Start.")
+
+
+st.set_page_config(page_title="Studies · Afterimage", page_icon="👁️", layout="wide")
+show_look()
+with told():
+    page()
