@@ -72,6 +72,7 @@ def show_decay(family: Sequence[ModelEntry], settings: Settings) -> None:
             "match, and its point appears here.",
             icon=":material/info:",
         )
+        st.page_link("pages/5_Studies.py", label="Or let a study do all of that", icon=":material/arrow_forward:")
     unmatched = [plain(member.name) for member in family if member.match_run is None]
     if unmatched:
         more = f" and {len(unmatched) - _NAMED} more" if len(unmatched) > _NAMED else ""

@@ -12,16 +12,14 @@ from recon_core.analysis.leakage import LeakPanel
 from recon_core.jobs.leak_view import AnalysedRun
 from recon_core.jobs.live_match import PairOrder, PointPool
 from recon_core.plots.leakage import frame_of, plot_leakage
-from recon_core.plots.points import plot_points
 from recon_core.plots.sheet import sheet
 from recon_core.plots.style import conditions
 from ui.analyze_choice import Choice, choose, current_choice, toggle_ring
 from ui.analyze_controls import Settings
 from ui.analyze_data import Leakage, Request, leakage_of
 from ui.figures import show_figure
-from ui.match_counts import show_point_counts
+from ui.match_points import show_points
 from ui.match_pool import pool_for, view_of
-from ui.match_settings import choose_radius
 from ui.mosaic import Tile, show_mosaic
 from ui.words import number, plain
 
@@ -36,7 +34,7 @@ def show_one(run: AnalysedRun, request: Request, settings: Settings) -> None:
     if pool is None:  # it says itself what it waits for
         return
     if isinstance(pool, PointPool):
-        _show_points(pool)
+        show_points(pool)
         return
     found = leakage_of(request, pool, view_of(pool, request.at(settings.merge_factor)))
     _show_count(found, settings.threshold)
@@ -200,10 +198,3 @@ def _about(found: Leakage, sample: int) -> str:
         f"{merged} candidate{'' if merged == 1 else 's'} merged",
     ]
     return " · ".join(facts)
-
-
-def _show_points(pool: PointPool) -> None:
-    """Points of the plane have no SSIM; what counts is how near a candidate came."""
-    radius = choose_radius()
-    show_point_counts(pool, radius)
-    show_figure(plot_points(pool.table, radius), name="points", key="a_points", table=pool.table, height=640)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+import plotly.graph_objects as go
 import streamlit as st
 
-from recon_core.analysis.residuals import ResidualCurves
-from recon_core.analysis.search import ParameterImportance, TrialTable, parameter_importance
+from recon_core.analysis.frames import Tabular
+from recon_core.analysis.search import TrialTable, parameter_importance
 from recon_core.errors import AfterimageError
 from recon_core.jobs.live_reconstruction import (
     Examiner,
@@ -30,7 +31,10 @@ from recon_core.jobs.live_reconstruction import (
 from recon_core.jobs.matching import PointCount
 from recon_core.jobs.models import MODEL_KINDS, AttackModel, model_of
 from recon_core.matching.controls import LeakCount
+from recon_core.plots.attack import plot_residuals
 from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
+from recon_core.plots.model import plot_multipliers
+from recon_core.plots.search import plot_importance, plot_parallel, plot_trials
 from recon_core.store import Run, RunStore, default_root
 from ui.store import RunDetails, recent_runs
 
@@ -138,34 +142,68 @@ def _mosaic(
     return Mosaic(candidate_mosaic(found.images(rows), columns, widest), len(rows), found.total, found.step)
 
 
-def residuals(run_id: str, *, active: bool) -> ResidualCurves | None:
-    """For a chart, so of a run at work some seconds old."""
-    stamp = "" if active else _metrics_version(run_id)
-    return _residuals(str(default_root()), run_id, stamp)
+@dataclass(frozen=True)
+class Chart:
+    """A figure drawn once for what it shows, of which `version` is the name."""
+
+    figure: go.Figure
+    table: Tabular
+    version: str
 
 
-@st.cache_data(ttl=CHART_SECONDS, max_entries=32, show_spinner=False)
-def _residuals(root: str, run_id: str, stamp: str) -> ResidualCurves | None:
-    del stamp  # part of the key
-    return attack_residuals(RunStore(Path(root)).open(run_id))
+def residual_chart(run_id: str, *, active: bool) -> Chart | None:
+    """None before the first measurement."""
+    return _residual_chart(str(default_root()), run_id, "" if active else _metrics_version(run_id))
 
 
-def trials(run_id: str) -> TrialTable:
-    return _trials(str(default_root()), run_id, _metrics_version(run_id))
+@st.cache_resource(ttl=CHART_SECONDS, max_entries=16, show_spinner=False)
+def _residual_chart(root: str, run_id: str, stamp: str) -> Chart | None:
+    curves = attack_residuals(RunStore(Path(root)).open(run_id))
+    if curves is None:
+        return None
+    return Chart(plot_residuals(curves), curves, f"{root} {run_id} {stamp or curves.steps[-1]}")
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
-def _trials(root: str, run_id: str, version: str) -> TrialTable:
-    return search_trials(RunStore(Path(root)).open(run_id))
+def multiplier_chart(run_id: str, *, active: bool) -> Chart | None:
+    """None where multipliers say nothing."""
+    key = steady_key(run_id, active=active)
+    return None if key is None else _multiplier_chart(key.root, run_id, key.version)
 
 
-def importance(run_id: str) -> ParameterImportance | None:
-    return _importance(str(default_root()), run_id, _metrics_version(run_id))
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _multiplier_chart(root: str, run_id: str, version: str) -> Chart | None:
+    found = _picture(root, run_id, version, None)
+    histogram = None if found is None else found.histogram()
+    if histogram is None:
+        return None
+    return Chart(plot_multipliers(histogram, "the candidates"), histogram, f"{root} {run_id} {version}")
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
-def _importance(root: str, run_id: str, version: str) -> ParameterImportance | None:
-    return parameter_importance(search_trials(RunStore(Path(root)).open(run_id)))
+@dataclass(frozen=True)
+class SearchCharts:
+    """What a search has to show; None where it is too early."""
+
+    table: TrialTable
+    trials: Chart | None
+    parallel: Chart | None
+    importance: Chart | None
+
+
+def search_charts(run_id: str) -> SearchCharts:
+    return _search_charts(str(default_root()), run_id, _metrics_version(run_id))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _search_charts(root: str, run_id: str, stamp: str) -> SearchCharts:
+    table = search_trials(RunStore(Path(root)).open(run_id))
+    version = f"{root} {run_id} {stamp}"
+    mattered = parameter_importance(table)
+    return SearchCharts(
+        table,
+        Chart(plot_trials(table), table, version) if table.complete else None,
+        Chart(plot_parallel(table), table, version) if table.complete else None,
+        None if mattered is None else Chart(plot_importance(mattered), mattered, version),
+    )
 
 
 def _metrics_version(run_id: str) -> str:

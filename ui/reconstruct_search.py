@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from recon_core.analysis.search import LEAST_TRIALS, TrialTable
-from recon_core.plots.search import PARAMETER_WORDS, plot_importance, plot_parallel, plot_trials
+from recon_core.plots.search import PARAMETER_WORDS
 from ui.figures import show_figure
-from ui.reconstruct_reads import importance, trials
+from ui.reconstruct_reads import Chart, search_charts
 from ui.store import RunDetails
 from ui.words import number, plain
 
@@ -17,20 +17,34 @@ _STATES = {"complete": "✓ complete", "pruned": "✂ ended early", "diverged": 
 
 def show_search(run: RunDetails) -> None:
     """All that a search has to say besides its candidates."""
-    table = trials(run.id)
+    charts = search_charts(run.id)
+    table = charts.table
     _show_best(run, table)
     if not table.records:
         st.caption("The first trial has not ended yet.")
         return
     left, right = st.columns(2, gap="large")
     with left:
-        if table.complete:
-            show_figure(plot_trials(table), name=f"{run.id}-trials", key="r-trials", table=table, height=_CHART)
+        _show_chart(run, charts.trials, "trials")
     with right:
-        _show_importance(run)
-    if table.complete:
-        show_figure(plot_parallel(table), name=f"{run.id}-parallel", key="r-parallel", table=table, height=_CHART)
+        if charts.importance is None:
+            st.markdown("**Which numbers mattered**")
+            st.caption(f"Said after {LEAST_TRIALS} trials, and where they did not all end alike.")
+        _show_chart(run, charts.importance, "importance")
+    _show_chart(run, charts.parallel, "parallel")
     _show_table(table)
+
+
+def _show_chart(run: RunDetails, chart: Chart | None, name: str) -> None:
+    if chart is not None:
+        show_figure(
+            chart.figure,
+            name=f"{run.id}-{name}",
+            key=f"r-{name}",
+            table=chart.table,
+            height=_CHART,
+            version=chart.version,
+        )
 
 
 def _show_best(run: RunDetails, table: TrialTable) -> None:
@@ -42,15 +56,6 @@ def _show_best(run: RunDetails, table: TrialTable) -> None:
     if best is not None:
         words = [f"{PARAMETER_WORDS.get(name, name)} {value:.3g}" for name, value in best.params.items()]
         columns[2].markdown(plain(f"The best is trial {best.number + 1}: {'; '.join(words)}."))
-
-
-def _show_importance(run: RunDetails) -> None:
-    found = importance(run.id)
-    if found is None:
-        st.markdown("**Which numbers mattered**")
-        st.caption(f"Said after {LEAST_TRIALS} trials, and where they did not all end alike.")
-        return
-    show_figure(plot_importance(found), name=f"{run.id}-importance", key="r-importance", table=found, height=_CHART)
 
 
 def _show_table(table: TrialTable) -> None:

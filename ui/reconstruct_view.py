@@ -8,23 +8,24 @@ from streamlit.delta_generator import DeltaGenerator
 from recon_core.errors import InputError
 from recon_core.jobs.live_reconstruction import TileOrder, Truth
 from recon_core.jobs.match_source import CANDIDATE_KINDS
-from recon_core.plots.attack import plot_candidate_points, plot_residuals
-from recon_core.plots.model import plot_multipliers
+from recon_core.plots.attack import plot_candidate_points
 from recon_core.store import RunState, RunSummary
 from ui.figures import show_figure
 from ui.live import keep_fresh
 from ui.reconstruct_baselines import show_baselines
 from ui.reconstruct_counts import EXAMINER, show_count
 from ui.reconstruct_reads import (
+    Chart,
     PictureKey,
     attacked_model,
     counted,
     examiner,
     mosaic,
+    multiplier_chart,
     picture,
     picture_key,
     picture_moments,
-    residuals,
+    residual_chart,
     steady_key,
     truth,
 )
@@ -136,9 +137,9 @@ def _show(run: RunDetails, model_id: str | None) -> None:
         _show_candidates(key)
         left, right = st.columns(2, gap="large")
     with right if found.planar else left:
-        _show_curves(run)
+        _show_chart(residual_chart(run.id, active=active), f"{run.id}-residuals", "r-residuals")
     with right:
-        _show_multipliers(run)
+        _show_chart(multiplier_chart(run.id, active=active), f"{run.id}-multipliers", "r-multipliers")
 
 
 def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
@@ -155,20 +156,9 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
     return True
 
 
-def _show_curves(run: RunDetails) -> None:
-    curves = residuals(run.id, active=is_active(run.status))
-    if curves is not None:
-        drawn = plot_residuals(curves)
-        show_figure(drawn, name=f"{run.id}-residuals", key="r-residuals", table=curves, height=_CHART)
-
-
-def _show_multipliers(run: RunDetails) -> None:
-    key = steady_key(run.id, active=is_active(run.status))
-    found = None if key is None else picture(key)
-    histogram = None if found is None else found.histogram()
-    if histogram is not None:
-        drawn = plot_multipliers(histogram, "the candidates")
-        show_figure(drawn, name=f"{run.id}-multipliers", key="r-multipliers", table=histogram, height=_CHART)
+def _show_chart(chart: Chart | None, name: str, key: str) -> None:
+    if chart is not None:
+        show_figure(chart.figure, name=name, key=key, table=chart.table, height=_CHART, version=chart.version)
 
 
 def _show_candidates(newest: PictureKey) -> None:

@@ -15,6 +15,7 @@ from ui.words import plain
 STUDY, SIZE, SEEDS = "s_study", "s_size", "s_seeds"
 _SIZES = {StudySize.QUICK: "Quick", StudySize.FULL: "Full"}
 _MOST_SEEDS = 20
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def show_built_in() -> None:
@@ -44,9 +45,9 @@ def _choose_study() -> str:
 
     def caption(name: str) -> str:
         study = CATALOGUE[name]
-        times = [f"{size} {costs[name, str(size)].words}" for size in study.sizes]
+        times = [plain(f"{size} {costs[name, str(size)].words}").replace(" ", _NO_BREAK) for size in study.sizes]
         where = "Of our own making" if study.where == "ours" else study.where
-        return plain(f"{where} · {', '.join(times)}")
+        return f"{plain(where)} · {', '.join(times)}"
 
     names = list(CATALOGUE)
     recall(STUDY, names)

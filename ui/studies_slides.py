@@ -31,7 +31,7 @@ def study_slides(results: StudyResults, shown: Sequence[Exhibit]) -> list[Slide]
 
 
 def slide_figure(exhibit: Exhibit) -> go.Figure:
-    """The figure with the first thing it says as its caption; strips of pictures become one, with their labels as an axis."""
+    """The figure with the first thing it says as its caption; strips become one, with their labels as an axis."""
     if exhibit.figure is not None:
         figure = go.Figure(exhibit.figure)
         said = figure.layout.title.subtitle.text or ""

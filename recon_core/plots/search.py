@@ -79,14 +79,18 @@ def plot_parallel(table: TrialTable) -> go.Figure:
         if own:
             _add_lines(drawn, axes, [(complete[index].number, rows[index]) for index in own], name, colour, width)
     drawn.data = drawn.data[::-1]  # the best on top
-    for place, (name, span) in enumerate(axes.items()):
-        drawn.add_shape(
-            type="line", x0=place, x1=place, y0=0, y1=1, line={"color": GREY, "width": 1}, layer="below", name=name
-        )
-        for value in _ticks(span):
-            drawn.add_annotation(
-                x=place, y=_height(span, value), text=f"{value:.3g}", showarrow=False, xanchor="right", xshift=-4
-            )
+    # All at once: plotly looks at all annotations again with each that is added.
+    lines = [
+        {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "line": {"color": GREY, "width": 1}}
+        for place in range(len(axes))
+    ]
+    words = [
+        {"x": place, "y": _height(span, value), "text": f"{value:.3g}", "showarrow": False, "xanchor": "right"}
+        for place, span in enumerate(axes.values())
+        for value in _ticks(span)
+    ]
+    drawn.update_layout(shapes=[{**line, "layer": "below"} for line in lines])
+    drawn.update_layout(annotations=[{**word, "xshift": -4} for word in words])
     ticks = {"tickvals": list(range(len(axes))), "ticktext": list(axes), "showline": False, "ticks": ""}
     drawn.update_xaxes(range=[-0.35, len(axes) - 0.9], showgrid=False, **ticks)
     drawn.update_yaxes(visible=False, range=[-0.04, 1.04])

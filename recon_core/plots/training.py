@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ _LEGEND_ABOVE: dict[str, Any] = {
     "legend": {"y": 1.02, "yanchor": "bottom", "x": 0.0, "xanchor": "left", "orientation": "h"},
     "margin": {"b": 55},
 }
+_FEW_DECADES, _READABLE_EXPONENT = 2, 6
 _WHOLE_DECADES = 12  # up to this many, each gets a tick
 
 
@@ -192,9 +194,18 @@ def _line(
 
 
 def _powers(drawn: go.Figure, *exponents: Floats) -> None:
-    """The y axis holds exponents of 10 and reads as powers: numbers like 10^-434 have no other way onto an axis."""
+    """The y axis holds exponents of 10 and reads as powers: numbers like 10^-434 have no other way onto an axis.
+
+    Over a decade or two it reads as the numbers themselves, because 10^-0.4 says little.
+    """
     finite = np.concatenate([values[np.isfinite(values)] for values in exponents])
-    decades = float(np.ptp(finite)) if len(finite) else 0.0
-    drawn.update_yaxes(
-        tickprefix="10<sup>", ticksuffix="</sup>", **({"dtick": 1} if 1.5 < decades <= _WHOLE_DECADES else {})
-    )
+    if not len(finite):
+        return
+    low, high = float(finite.min()), float(finite.max())
+    if high - low <= _FEW_DECADES and max(abs(low), abs(high)) < _READABLE_EXPONENT:
+        ticks = [lead * 10.0**power for power in range(math.floor(low) - 1, math.ceil(high) + 1) for lead in (1, 2, 5)]
+        drawn.update_yaxes(tickvals=np.log10(ticks), ticktext=[f"{tick:g}" for tick in ticks])
+    elif high - low <= _WHOLE_DECADES:
+        drawn.update_yaxes(tickprefix="10<sup>", ticksuffix="</sup>", dtick=1)
+    else:
+        drawn.update_yaxes(tickprefix="10<sup>", ticksuffix="</sup>")

@@ -11,6 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,8 @@ from recon_core.store import Run
 
 # Attacks have a process of their own, which has never loaded the code that reads data.
 _ATTACKS = ("reconstruct", "search")
-_PATIENCE = 10.0
-"""Seconds a worker gets to write its checkpoint when the study is left."""
+_PATIENCE = 4.0
+"""Seconds that workers get to write their checkpoints when the study is left: a cancelled run is to stop within 5."""
 
 
 class Ended(NamedTuple):
@@ -123,9 +124,10 @@ class LocalExecutor:
             assert worker.process.stdin is not None
             with contextlib.suppress(OSError):
                 worker.process.stdin.close()
+        deadline = time.monotonic() + _PATIENCE
         for worker in workers:
             try:
-                worker.process.wait(_PATIENCE)
+                worker.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()

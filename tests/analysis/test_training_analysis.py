@@ -256,6 +256,12 @@ class TestFigures:
         assert drawn.layout.yaxis.tickprefix == "10<sup>"
         assert min(drawn.data[0].y) == pytest.approx(-434.29, abs=0.01)
 
+    def test_over_few_decades_it_reads_as_numbers(self) -> None:
+        rows = [{"step": step, "log_loss": math.log(loss)} for step, loss in enumerate((0.7, 0.3, 0.05))]
+        axis = plots.plot_loss(training_curves(rows)).layout.yaxis
+        assert {"0.1", "0.2", "0.5", "0.05"} <= set(axis.ticktext)
+        assert dict(zip(axis.ticktext, axis.tickvals, strict=True))["0.1"] == pytest.approx(-1.0)
+
     def test_long_lines_are_thinned_but_keep_their_ends(self) -> None:
         rows = [{"step": step, "log_loss": -float(step)} for step in range(10_000)]
         line = plots.plot_loss(training_curves(rows)).data[0]

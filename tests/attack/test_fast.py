@@ -206,3 +206,11 @@ def test_adam_direction_is_adams() -> None:
         optimiser.step()
         ours -= adam_direction(mean, square, slope, step)
     torch.testing.assert_close(ours, x.detach())
+
+
+def test_rounding_below_the_initialisation_is_not_data() -> None:
+    """Strong weight decay leaves nothing of the start but float32 noise, which has no edge to stand above."""
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(60, 5, generator=generator) @ torch.randn(5, 200, generator=generator)
+    rounding = torch.randn(60, 200, generator=generator) * torch.logspace(-7, -9, 60)[:, None]
+    assert row_space(data + rounding).basis.shape == (200, 5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -133,9 +134,8 @@ def test_sliders_move_count_points_and_pairs(dashboard, visit, made: Run) -> Non
     before = points(page)
     _slide(page, "Merge factor B", "ArrowRight", 10)
     expect(count(page)).to_have_text("4 of 6 training images came back", timeout=PATIENCE)
-    expect(pairs(page).filter(has_text="✓")).to_have_count(4)
-    wait_for_plot(page)
-    after = points(page)
+    expect(pairs(page).filter(has_text="✓")).to_have_count(4, timeout=PATIENCE)
+    after = _moved(page, before)
     assert all(after[sample][1] < before[sample][1] - 2 for sample in before), "better scores stand higher"
     assert all(abs(after[sample][0] - before[sample][0]) < 1 for sample in before)
     _slide(page, "Good means SSIM above", "Home", 1)
@@ -197,6 +197,17 @@ def test_it_can_be_read(dashboard, visit, contrasts: Callable, made: Run, scheme
         pale = page.get_by_test_id("stSliderThumbValue").or_(page.locator("button:disabled *")).all_inner_texts()
         assert [text for text in found if text.contrast < READABLE and text.text not in pale] == [], address
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), address
+
+
+def _moved(page: Page, before: dict[int, tuple[float, float]]) -> dict[int, tuple[float, float]]:
+    """Where the points are once they are drawn anew."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < deadline:
+        wait_for_plot(page)
+        if (found := points(page)) != before:
+            return found
+        page.wait_for_timeout(200)
+    pytest.fail("the points did not move")
 
 
 def _lasso(page: Page, path: list[tuple[float, float]]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ SMALL = CircleSettings(n=4, width=50)
 ADDRESS = {"view": "circle", "c_n": "4", "c_width": "50"}
 
 
-@pytest.fixture(autouse=True)
-def _quick_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CircleSettings, "_attack", lambda self: {"seed": self.seed, "iterations": 40})
+@pytest.fixture(scope="module", autouse=True)
+def _quick_attacks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CircleSettings, "_attack", lambda self: {"seed": self.seed, "iterations": 40})
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -76,11 +80,13 @@ def counts(app: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in app.metric}
 
 
-def finished_circle(store: RunStore, settings: CircleSettings = SMALL) -> list[Run]:
-    runs = settings.queue(store)
-    for run in runs:
+@pytest.fixture(scope="module")
+def finished_store(_quick_attacks: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished circle, made once."""
+    root = tmp_path_factory.mktemp("finished") / "runs"
+    for run in SMALL.queue(RunStore(root)):
         assert perform(run, StopFlag()) is RunState.DONE
-    return runs
+    return root
 
 
 class TestHome:
@@ -170,8 +176,10 @@ class TestEmptyStore:
 
 class TestFinished:
     @pytest.fixture
-    def runs(self, store: RunStore) -> list[Run]:
-        return finished_circle(store)
+    def runs(self, store: RunStore, finished_store: Path) -> list[Run]:
+        """Training, attack, inversion, untrained."""
+        shutil.copytree(finished_store, store.root)
+        return [store.open(summary.id) for summary in reversed(store.list())]
 
     def test_is_shown_at_once_as_a_recording(self, runs: list[Run]) -> None:
         app = visit(**ADDRESS)

@@ -77,7 +77,7 @@ class TestNothingThere:
         assert [title.replace("\\", "") for title in experiments.options] == [
             study.title for study in CATALOGUE.values()
         ]
-        captions = [text.replace("\\", "") for text in experiments.proto.captions]
+        captions = [" ".join(text.replace("\\", "").split()) for text in experiments.proto.captions]
         for study, caption in zip(CATALOGUE.values(), captions, strict=True):
             assert study.where == "ours" or study.where in caption
             assert ("quick " in caption) == (StudySize.QUICK in study.sizes)
@@ -254,7 +254,8 @@ class TestAFinishedStudy:
         assert app.number_input(key="s_seeds").value == 3
         own = own_plan(
             {"name": "mine", "vary": {"data.n": [4, 8], "model.widths": [[20, 20], [30]]}, "seeds": 3, "floor": False,
-             "set": {"model.init_scale": 1e-3, "training.target_log_loss": -10}, "references": {"wide": {"model.widths": [99]}}}
+             "set": {"model.init_scale": 1e-3, "training.target_log_loss": -10},
+             "references": {"wide": {"model.widths": [99]}}}
         )  # fmt: skip
         run = queue_study(store, StudyConfig(plan=own))
         app = visit(**{"from": run.id})
