@@ -160,7 +160,8 @@ def plot_importance(importance: ParameterImportance) -> go.Figure:
         orientation="h",
         marker={"color": BLUE},
         text=[f"{share:.0%}" for share in shares],
-        textposition="auto",
+        textposition="outside",
+        cliponaxis=False,
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     drawn.update_xaxes(range=[0, 1], tickformat=".0%")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import plotly.graph_objects as go
 
 from recon_core.analysis.studies import AlignedGrid, AlignedRow, CurvePoint, Measure, StudyCurve
@@ -202,8 +201,3 @@ def aligned_strips(grid: AlignedGrid, scale: int | None = None) -> tuple[Strip, 
 def _frames(grid: AlignedGrid, row: AlignedRow) -> list[bool | None]:
     """None for images that model never saw."""
     return [bool(good) if seen else None for good, seen in zip(grid.good(row), row.present, strict=True)]
-
-
-def strips_mosaic(strips: Sequence[Strip]) -> Mosaic:
-    """All strips as one picture, one below the other."""
-    return np.concatenate([strip.picture for strip in strips], axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Error, Locator, Page, expect
 
 from recon_core.jobs import StopFlag, perform
 from recon_core.store import Run, RunState, RunStore
@@ -20,6 +21,7 @@ PATIENCE = 40_000  # milliseconds; CI machines are slow
 READABLE = 4.5
 # Where on the screen each sample's point is.
 POINTS = """chart => {
+  if (!chart.calcdata?.length) return null;  // being drawn
   const { xaxis, yaxis } = chart._fullLayout, box = chart.getBoundingClientRect(), places = {};
   for (const points of chart.calcdata) for (const point of points) {
     const sample = points[0].trace.customdata[point.i][0];
@@ -59,8 +61,16 @@ def shown(page: Page) -> set[int]:
 
 
 def points(page: Page) -> dict[int, tuple[float, float]]:
-    found = page.locator(".st-key-a_scatter .js-plotly-plot").evaluate(POINTS)
-    return {int(sample): (x, y) for sample, (x, y) in found.items()}
+    """Where each point is, as soon as all is drawn: a chart that changed is taken away and made anew."""
+    deadline = time.monotonic() + PATIENCE / 1000
+    while time.monotonic() < deadline:
+        wait_for_plot(page)
+        with contextlib.suppress(Error):
+            found = page.locator(".st-key-a_scatter .js-plotly-plot").evaluate(POINTS)
+            if found:
+                return {int(sample): (x, y) for sample, (x, y) in found.items()}
+        page.wait_for_timeout(200)
+    pytest.fail("the points were not drawn")
 
 
 def wait_for_plot(page: Page) -> None:
@@ -203,7 +213,6 @@ def _moved(page: Page, before: dict[int, tuple[float, float]]) -> dict[int, tupl
     """Where the points are once they are drawn anew."""
     deadline = time.monotonic() + PATIENCE / 1000
     while time.monotonic() < deadline:
-        wait_for_plot(page)
         if (found := points(page)) != before:
             return found
         page.wait_for_timeout(200)
