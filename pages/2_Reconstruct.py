@@ -5,10 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.faults import told
+from ui.look import show_look
 from ui.reconstruct_form import show_form
 from ui.reconstruct_view import show_attempt
 
 st.set_page_config(page_title="Reconstruct · Afterimage", page_icon="👁️", layout="wide")
+show_look()
 with told():
     if "run" in st.query_params:
         show_attempt(st.query_params["run"])
