@@ -55,11 +55,12 @@ def study(
         raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
     from recon_core.config import parse_config
     from recon_core.jobs.study import StudyConfig, queue_study
+    from recon_core.studies.starting import begun_before, check_data
 
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
     config = parse_config(StudyConfig, {"plan": plan, "workers": workers})
-    _check_data(plan)
-    run = _begun_before(store, plan)
+    check_data(plan)
+    run = begun_before(store, plan)
     if run is not None and run.status().state is RunState.DONE:
         note(f"this very study was done before as {run.id}")
         _tell(run, quiet)
@@ -96,37 +97,6 @@ def _plan(name: str, size: str) -> StudyPlan:
     if Path(name).suffix.lower() in _FILES:
         return read_own(Path(name))
     return find_study(name).plan(StudySize(size))
-
-
-def _check_data(plan: StudyPlan) -> None:
-    """Before anything is written: images that are not there leave no run behind. Full sets may have to be fetched."""
-    from recon_core.data import load_task
-    from recon_core.data.torchvision_sets import FULL_SETS
-    from recon_core.studies.cells import expand
-
-    wanted = {cell.training.data.model_dump_json(): cell.training.data for cell in expand(plan)}
-    for data in wanted.values():
-        if data.source not in FULL_SETS:
-            load_task(data)
-
-
-def _begun_before(store: RunStore, plan: StudyPlan) -> Run | None:
-    """The newest run of this very study: one that is at work or was stopped, or one that is done and whole."""
-    from recon_core.config import parse_config
-    from recon_core.jobs.study import StudyConfig
-    from recon_core.studies.keys import find_run
-    from recon_core.studies.record import read_record
-
-    for summary in store.list("study"):
-        run = store.open(summary.id)
-        if parse_config(StudyConfig, run.config).plan != plan:
-            continue
-        if summary.status.state is not RunState.DONE:
-            return run
-        cells = read_record(run).cells
-        if all(find_run(store, run_id) is not None for cell in cells for run_id in cell.runs.values()):
-            return run
-    return None
 
 
 def _words(only: Sequence[str] | None, panels: Sequence[str] | None, seeds: int | None) -> list[str]:

@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -40,7 +40,7 @@ _TITLES = {
     "attack.iterations": "iterations of the attack",
     "attack.m": "candidates",
 }
-_MOST_BYTES = 1_000_000
+MOST_BYTES = 1_000_000
 
 
 class OwnStudy(Frozen):
@@ -107,16 +107,50 @@ class OwnStudy(Frozen):
 def read_own(file: Path) -> StudyPlan:
     """A study from a file; the file's name is the study's unless it says another."""
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise InputError(f"study file {str(file)!r} has more than {_MOST_BYTES} bytes; a study is a page of text")
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read study file {str(file)!r}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise InputError(f"study file {str(file)!r} is neither JSON nor YAML") from None
+    return plan_from_text(str(file), content)
+
+
+def plan_from_text(file_name: str, content: bytes) -> StudyPlan:
+    """A study from a file's content; the file's name is the study's unless it says another."""
+    if len(content) > MOST_BYTES:
+        raise InputError(f"study file {file_name!r} has more than {MOST_BYTES} bytes; a study is a page of text")
+    values = read_values(content, f"study file {file_name!r}")
     if not isinstance(values, dict):
-        raise InputError(f"study file {str(file)!r} must hold settings by name, got {type(values).__name__}")
-    return own_plan({"name": file.stem, **values})
+        raise InputError(
+            f"study file {file_name!r} must hold settings by name, e.g. vary: {{data.n: [10, 50]}}, "
+            f"got {type(values).__name__}"
+        )
+    named = {str(key): value for key, value in values.items()}
+    return own_plan({"name": PurePath(file_name).stem or "own-study", **named})
+
+
+def read_values(text: str | bytes, what: str) -> Any:
+    """YAML or JSON as plain values. Numbers such as 1e-3, which YAML takes for words, are numbers here."""
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        # A few aliases of aliases make a page of text as large as the memory.
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(decoded)):
+            raise InputError(f"{what} uses YAML's aliases (*name); write the values out")
+        return _with_numbers(yaml.safe_load(decoded))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
+        raise InputError(f"{what} is neither JSON nor YAML; check its brackets and colons") from None
+
+
+def _with_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(part) for part in value]
+    if isinstance(value, str) and value[:1] in "+-.0123456789" and any(letter.isdigit() for letter in value):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
 
 
 def own_plan(values: Mapping[str, Any]) -> StudyPlan:

@@ -51,6 +51,12 @@ def known_keys() -> list[str]:
     return [f"{group}.{name}" for group in GROUPS for name in _names(group)]
 
 
+def describe_key(key: str) -> str:
+    """What a key means, from its own field."""
+    group, _, name = full_key(key).rpartition(".")
+    return GROUPS[group].model_fields[name].description or ""
+
+
 def _names(group: str) -> list[str]:
     return [name for name in GROUPS[group].model_fields if group != MATCH or name not in _NOT_MATCH_KEYS]
 

@@ -16,8 +16,8 @@ from recon_core.jobs import queue
 from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE, StudySize
-from recon_core.studies.own import own_plan
-from recon_core.studies.starting import begun_before, own_values, plan_from_text, read_values
+from recon_core.studies.own import own_plan, plan_from_text, read_values
+from recon_core.studies.starting import begun_before, own_values
 from tests.studies.tiny_studies import do_study, tiny_plan
 from ui.store import forget
 from ui.studies_view import selected_cell
