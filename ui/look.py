@@ -12,7 +12,7 @@ _STYLE = """<style>
 }
 /* Streamlit names the first page after its file. */
 [data-testid="stSidebarNavItems"] li:first-child a p { font-size: 0; }
-[data-testid="stSidebarNavItems"] li:first-child a p::after { content: "Home"; font-size: 1rem; }
+[data-testid="stSidebarNavItems"] li:first-child a p::after { content: "Home"; font-size: 0.875rem; }
 </style>"""
 
 
