@@ -15,6 +15,7 @@ from recon_core.store import default_root
 from ui.faults import told
 from ui.live import keep_fresh
 from ui.look import show_look
+from ui.run_panel import show_actions
 from ui.runs import is_active, show_run, show_runs
 from ui.store import recent_runs, run_details
 from ui.words import plain
@@ -110,6 +111,7 @@ def one_run(run_id: str) -> None:
         del st.query_params["run"]
         st.rerun()
     st.title(plain(run_details(run_id).name), anchor=False)
+    show_actions(run_details(run_id))
     keep_fresh(lambda: show_run(run_details(run_id)), lambda: is_active(run_details(run_id).status))
 
 

@@ -10,6 +10,7 @@ from ui.faults import told
 from ui.look import show_look
 from ui.run_panel import show_live_run
 from ui.store import run_details
+from ui.tabs import show_tabs
 from ui.train_form import fill_from, show_form
 from ui.train_import import show_import
 from ui.train_run import show_network
@@ -27,11 +28,7 @@ def page() -> None:
         one_run(st.query_params["run"])
         return
     st.title("Train", anchor=False)
-    views = {NEW: show_form, TRAINED: show_table, FROM_ELSEWHERE: show_import}
-    for tab, show in zip(st.tabs(list(views), key=VIEW, bind="query-params"), views.values(), strict=True):
-        if tab.open:
-            with tab:
-                show()
+    show_tabs({NEW: show_form, TRAINED: show_table, FROM_ELSEWHERE: show_import}, key=VIEW)
 
 
 def take_settings(run_id: str) -> None:

@@ -16,6 +16,7 @@ from ui.store import run_details
 from ui.studies_form import fill_built_in, show_built_in
 from ui.studies_own import fill_own, show_own
 from ui.studies_view import show_study
+from ui.tabs import show_tabs
 
 VIEW = "s_view"
 BUILT_IN, OWN, SO_FAR = "Experiments of the papers", "A study of your own", "Studies so far"
@@ -32,11 +33,7 @@ def page() -> None:
         "A whole experiment at once: many networks are trained, each is attacked and matched, and what came back is "
         "drawn as one curve. It can be stopped at any moment and goes on where it was."
     )
-    views = {BUILT_IN: show_built_in, OWN: show_own, SO_FAR: show_studies}
-    for tab, show in zip(st.tabs(list(views), key=VIEW, bind="query-params"), views.values(), strict=True):
-        if tab.open:
-            with tab:
-                show()
+    show_tabs({BUILT_IN: show_built_in, OWN: show_own, SO_FAR: show_studies}, key=VIEW)
 
 
 def take_settings(run_id: str) -> None:

@@ -28,6 +28,8 @@ _ENDED = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
 class _Worker:
     ticket: Ticket
     process: subprocess.Popen[bytes]
+    queued: str | None
+    """When the status that put it in line was written."""
 
 
 class Prospect(Enum):
@@ -50,7 +52,7 @@ class Dispatcher:
     def work(self) -> None:
         while self.hand_out() or self._workers:
             time.sleep(_POLL_SECONDS)
-            self._reap()
+            self.reap()
 
     def hand_out(self) -> bool:
         """Start what can start now. Whether something is left that will start without anybody's doing."""
@@ -61,7 +63,9 @@ class Dispatcher:
                 continue
             prospect = self.prospect(ticket)
             if prospect is Prospect.GONE:
-                _drop(ticket)
+                with self._gate():
+                    if self.prospect(ticket) is Prospect.GONE:
+                        _drop(ticket)
             elif prospect is Prospect.READY and not self._start(ticket):
                 return True  # all slots are taken, and the line keeps its order
             hopeful |= prospect in (Prospect.READY, Prospect.WAITING)
@@ -88,24 +92,42 @@ class Dispatcher:
             handle = None if lock.is_held(path) else lock.acquire(path)
             if handle is not None:
                 try:
-                    self._workers.append(_Worker(ticket, _spawn(run, slot, handle)))
+                    queued = run.status().updated
+                    self._workers.append(_Worker(ticket, _spawn(run, slot, handle), queued))
                 finally:
                     os.close(handle)  # the worker's copy keeps the lock
                 return True
         return False
 
-    def _reap(self) -> None:
+    def _gate(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody puts up a ticket meanwhile: whoever resumes a run now would find its old one still there."""
+        return lock.gate(queue_folder(self._root) / "gate", exclusive=True)
+
+    def reap(self) -> None:
+        """Give back the places of processes that have ended."""
         for worker in list(self._workers):
             if worker.process.poll() is None:
                 continue
             self._workers.remove(worker)
-            _drop(worker.ticket)
-            with contextlib.suppress(AfterimageError):  # deleted meanwhile
-                run = self._store.open(worker.ticket.run_id)
-                if run.status().state is RunState.QUEUED:
-                    with run.writer() as writer:
-                        code = worker.process.returncode
-                        writer.finish(RunState.FAILED, None, f"its process ended with code {code} before it began")
+            with self._gate():
+                if not self._put_back(worker):
+                    _drop(worker.ticket)
+
+    def _put_back(self, worker: _Worker) -> bool:
+        """Whether somebody put the run back in line before its last process was seen to be gone."""
+        try:
+            run = self._store.open(worker.ticket.run_id)
+            status = run.status()
+            if status.state is not RunState.QUEUED:
+                return False
+            if status.updated != worker.queued:
+                return True
+            with run.writer() as writer:
+                code = worker.process.returncode
+                writer.finish(RunState.FAILED, None, f"its process ended with code {code} before it began")
+        except AfterimageError:  # deleted meanwhile
+            pass
+        return False
 
 
 def _spawn(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:

@@ -20,6 +20,7 @@ from recon_core.plots.leakage import plot_leakage_panels
 from recon_core.plots.style import conditions
 from ui.analyze_controls import Settings
 from ui.analyze_data import leakage_at, models, request_for, scores_of
+from ui.downloads import offer_file
 from ui.figures import show_figure, table_csv
 from ui.words import plain
 
@@ -105,14 +106,12 @@ def show_errors(threshold: float) -> None:
         "the most that the mean image alone or an untrained network matches. Click a heading to sort."
     )
     st.dataframe(frame, hide_index=True, key="a_errors", column_config=_columns(), placeholder="–", row_height=40)
-    st.download_button(
+    offer_file(
         "Download as CSV",
-        data=lambda: table_csv(frame),
-        file_name="models.csv",
-        mime="text/csv",
+        lambda: table_csv(frame),
+        "models.csv",
         key="a_errors_csv",
         icon=":material/download:",
-        on_click="ignore",
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from recon_core.errors import AfterimageError
-from ui.words import plain
+from ui.words import plain, sentence
 
 
 @contextmanager
@@ -17,5 +17,4 @@ def told() -> Iterator[None]:
     try:
         yield
     except AfterimageError as error:
-        sentence = str(error).rstrip(".")
-        st.error(plain(sentence[:1].upper() + sentence[1:]) + ".", icon=":material/error:")
+        st.error(plain(sentence(str(error))), icon=":material/error:")

@@ -13,6 +13,7 @@ import streamlit as st
 from recon_core.analysis.frames import Tabular
 from recon_core.plots.files import can_draw_png, figure_html, figure_png
 from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY
+from ui.downloads import offer_file
 from ui.words import plain
 
 TEXT_SIZE = 15  # pixels, of axis titles; ticks and legend are a little smaller
@@ -149,38 +150,29 @@ def chart_config(name: str) -> dict[str, Any]:
 def offer_downloads(figure: go.Figure, *, name: str, key: str, table: pd.DataFrame | Tabular | None = None) -> None:
     """A menu with the figure as a page of its own, as a picture where one can be drawn, and its numbers."""
     with st.popover("Download", icon=":material/download:", type="tertiary", key=f"{key}-download"):
-        st.download_button(
+        offer_file(
             "Figure as a web page",
-            data=lambda: figure_html(figure),
-            file_name=f"{name}.html",
-            mime="text/html",
+            lambda: figure_html(figure),
+            f"{name}.html",
             key=f"{key}-html",
-            icon=":material/html:",
-            on_click="ignore",
             width="stretch",
             help="To zoom and hover in any browser, without a network. About 5 MB.",
         )
         if _png_is_possible():
-            st.download_button(
+            offer_file(
                 "Figure as a picture",
-                data=lambda: figure_png(figure),
-                file_name=f"{name}.png",
-                mime="image/png",
+                lambda: figure_png(figure),
+                f"{name}.png",
                 key=f"{key}-png",
-                icon=":material/image:",
-                on_click="ignore",
                 width="stretch",
                 help="PNG on white, for slides and papers. Takes a few seconds to draw.",
             )
         if table is not None:
-            st.download_button(
+            offer_file(
                 "Numbers as CSV",
-                data=lambda: table_csv(table),
-                file_name=f"{name}.csv",
-                mime="text/csv",
+                lambda: table_csv(table),
+                f"{name}.csv",
                 key=f"{key}-csv",
-                icon=":material/table:",
-                on_click="ignore",
                 width="stretch",
             )
 

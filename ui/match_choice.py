@@ -14,10 +14,10 @@ from recon_core.jobs.match_source import CANDIDATE_KINDS, MatchConfig
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from ui.live import keep_fresh
 from ui.match_settings import address_of
-from ui.pick import pick_runs, run_words, runs_of
+from ui.pick import Condition, pick_runs, run_words, runs_of
 from ui.runs import is_active, show_progress
 from ui.store import forget, recent_runs, run_details
-from ui.words import plain
+from ui.words import plain, sentence
 
 PAGE = "pages/3_Match.py"
 RUNS_KEY, FLOOR_KEY, START_KEY = "m_runs", "m_floor", "from"
@@ -35,7 +35,7 @@ class Chosen(NamedTuple):
 
 def matchable_runs() -> list[RunSummary]:
     """Finished runs with candidates of a network trained here, the newest first."""
-    return runs_of(CANDIDATE_KINDS, _of_a_network_trained_here)
+    return runs_of(CANDIDATE_KINDS, _of_a_network_trained_here())
 
 
 def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
@@ -49,7 +49,7 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
             "Reconstructions to match",
             kinds=CANDIDATE_KINDS,
             key=RUNS_KEY,
-            where=_of_a_network_trained_here,
+            where=_of_a_network_trained_here(),
             default=_newest_attack(found),
             help="Several runs on one network are matched as one pool: each training image takes what suits it best.",
         )
@@ -73,9 +73,9 @@ def _config(root: str, run_id: str) -> dict[str, Any]:
     return run_details(run_id).config
 
 
-def _of_a_network_trained_here(run: RunSummary) -> bool:
-    trained = {other.id for other in recent_runs() if other.kind == "train"}
-    return not trained.isdisjoint(run.parents)
+def _of_a_network_trained_here() -> Condition:
+    trained = {run.id for run in recent_runs() if run.kind == "train"}
+    return lambda run: not trained.isdisjoint(run.parents)
 
 
 def _newest_attack(found: Sequence[RunSummary]) -> list[str]:
@@ -157,7 +157,7 @@ def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> di
             return {RUNS_KEY: _known([run_id], names, notes)}
         config = MatchConfig(**run.config)
     except AfterimageError as error:
-        notes.append(_sentence(error))
+        notes.append(sentence(str(error)))
         return {}
     floor = {FLOOR_KEY: names.get(config.untrained, "")} if config.untrained else {}
     return {RUNS_KEY: _known(config.runs, names, notes), **floor, **address_of(config)}
@@ -170,10 +170,5 @@ def _known(ids: Sequence[str], names: Mapping[str, str], notes: list[str]) -> li
             try:
                 pool_facts(RunStore(default_root()), [run_id])
             except AfterimageError as error:
-                notes.append(_sentence(error))
+                notes.append(sentence(str(error)))
     return [names[run_id] for run_id in ids if run_id in names]
-
-
-def _sentence(error: AfterimageError) -> str:
-    text = str(error).rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."

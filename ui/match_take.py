@@ -12,6 +12,7 @@ from recon_core.jobs.match_export import grid_png, pairs_csv, pairs_zip
 from recon_core.jobs.match_request import queue_match
 from recon_core.jobs.match_source import MatchConfig
 from recon_core.store import RunState, RunStore, default_root
+from ui.downloads import offer_file
 from ui.live import keep_fresh
 from ui.runs import is_active, show_state
 from ui.store import forget, run_details
@@ -23,35 +24,26 @@ def offer_downloads(
 ) -> None:
     """The grid as it stands, the table of all pairs, and both with every pair in a zip."""
     with st.popover("Download", icon=":material/download:"):
-        st.download_button(
+        offer_file(
             "This page of the grid, as a picture",
-            data=lambda: grid_png(view, shown, config.threshold),
-            file_name="pairs.png",
-            mime="image/png",
+            lambda: grid_png(view, shown, config.threshold),
+            "pairs.png",
             key="m-png",
-            icon=":material/image:",
-            on_click="ignore",
             width="stretch",
         )
-        st.download_button(
+        offer_file(
             "All pairs, as a table",
-            data=lambda: pairs_csv(pool, view, order, config.threshold),
-            file_name="pairs.csv",
-            mime="text/csv",
+            lambda: pairs_csv(pool, view, order, config.threshold),
+            "pairs.csv",
             key="m-csv",
-            icon=":material/table:",
-            on_click="ignore",
             width="stretch",
             help="CSV: SSIM, PSNR, correlation, distance, candidates merged, model output.",
         )
-        st.download_button(
+        offer_file(
             "All pairs, pictures and table",
-            data=lambda: pairs_zip(pool, view, order, config),
-            file_name="pairs.zip",
-            mime="application/zip",
+            lambda: pairs_zip(pool, view, order, config),
+            "pairs.zip",
             key="m-zip",
-            icon=":material/folder_zip:",
-            on_click="ignore",
             width="stretch",
             help="A zip with a PNG of every pair, the table and the settings.",
         )

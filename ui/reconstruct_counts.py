@@ -22,9 +22,7 @@ def show_count(found: Counted) -> None:
         st.caption(plain(count))
     elif isinstance(count, LeakCount):
         st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}")
-        st.caption(
-            plain(f"Good is {_conditions(count)}. Floor: the mean image alone matches {count.floor_mean_image}.")
-        )
+        st.caption(plain(f"Good is {_conditions(count)}. {_image_floor(count)}"))
     else:
         for column, at in zip(st.columns(len(count)), count, strict=True):
             column.metric(f"points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")

@@ -34,7 +34,7 @@ from ui.reconstruct_baselines import show_baselines
 from ui.reconstruct_reads import attack_model, open_run
 from ui.reconstruct_view import show_model_runs
 from ui.store import forget
-from ui.words import duration, plain
+from ui.words import duration, plain, sentence
 
 TEXT_WIDTH = 860
 MODEL, KIND, PRESET, KNOWN_INIT = "r_model", "r_kind", "r_start", "r_known"
@@ -125,7 +125,7 @@ def _offer_start(target: Target, request: Request | None) -> None:
     """The button, what it will take, and why it may be no use."""
     searching = isinstance(request, SearchConfig)
     if request is not None and (doubt := warning(target.model, request)) is not None:
-        st.warning(plain(doubt[:1].upper() + doubt[1:]) + ".", icon=":material/warning:")
+        st.warning(plain(sentence(doubt)), icon=":material/warning:")
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
             "Start the search" if searching else "Start",

@@ -33,7 +33,7 @@ from ui.reconstruct_search import show_search
 from ui.run_panel import show_live_run
 from ui.runs import is_active, show_runs
 from ui.store import RunDetails, recent_runs, run_details
-from ui.words import number, plain
+from ui.words import number, plain, sentence
 
 ORDER, SHOWN, TRUTH = "r_order", "r_shown", "r_truth"
 ORDERS = {
@@ -239,7 +239,7 @@ def _show_examiner(run: RunDetails, model_id: str | None, key: PictureKey) -> No
     with st.container(border=True):
         st.markdown(f":material/visibility_off: **{EXAMINER}**")
         if known is not Truth.AT_HAND:
-            st.caption(plain(known[:1].upper() + known[1:]) + ".")
+            st.caption(plain(sentence(known)))
             return
         found = counted(model_id, key, final=not is_active(run.status))
         if found is None:

@@ -8,11 +8,11 @@ import streamlit as st
 
 from recon_core.errors import AfterimageError
 from recon_core.jobs import queue
-from recon_core.store import Run, RunState, RunStore, Status, default_root
+from recon_core.store import Run, RunState, RunStore, Status, default_root, dependents_among
 from ui.faults import told
 from ui.live import keep_fresh
-from ui.runs import is_active, show_progress, show_state
-from ui.store import RunDetails, forget, run_details
+from ui.runs import is_active, show_standing, show_state
+from ui.store import RunDetails, forget, recent_runs, run_details
 from ui.words import duration, plain
 
 # Where a run's settings can be taken up in a form; the page reads `?from=<run id>`.
@@ -35,23 +35,18 @@ def show_live_run(run_id: str, body: Callable[[RunDetails], None] | None = None)
 
 def _show(run_id: str, body: Callable[[RunDetails], None] | None) -> None:
     run = run_details(run_id)
-    show_standing(run)
+    show_state_and_log(run)
     if body is not None:
         body(run)
 
 
-def show_standing(run: RunDetails) -> None:
+def show_state_and_log(run: RunDetails) -> None:
     """The state in a line, and where a run ended badly why, with the last lines of its log."""
     status = run.status
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(status.state)
         st.markdown(" · ".join(filter(None, [f"**{plain(run.name)}**", plain(run.kind), _pace(status)])))
-    if status.state is RunState.FAILED:
-        st.error(plain(status.message) or "It failed without saying why; the log may tell.", icon=":material/error:")
-    elif status.state is RunState.INTERRUPTED:
-        st.warning(plain(status.message), icon=":material/power_off:")
-    else:
-        show_progress(status)
+    show_standing(status)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED) and run.log:
         st.code("\n".join(run.log[-_LOG_LINES_OF_A_DEAD_RUN:]), language=None, wrap_lines=True)
 
@@ -90,8 +85,7 @@ def show_actions(run: RunDetails) -> None:
 
 
 def _show_deletion(run: RunDetails) -> None:
-    store = RunStore(default_root())
-    dependents = store.dependents(run.id)
+    dependents = dependents_among(recent_runs(), run.id)  # drawn with the page, open or not: no walk over the store
     st.markdown(f"Delete **{plain(run.name)}** for good?")
     if dependents:
         names = ", ".join(plain(found.name) for found in dependents[:5])
@@ -99,7 +93,7 @@ def _show_deletion(run: RunDetails) -> None:
         st.markdown(f"With it go the {len(dependents)} runs made from it: {names}{more}.")
     if st.button("Yes, delete", key=f"delete-{run.id}", type="primary"):
         with told():
-            store.delete(run.id, with_dependents=True)
+            RunStore(default_root()).delete(run.id, with_dependents=True)
             forget()
             st.query_params.pop("run", None)
             st.rerun()

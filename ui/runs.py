@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import streamlit as st
 
 from recon_core.store import RunState, RunSummary, Status
+from ui.downloads import offer_file
 from ui.store import RunDetails, exported_zip
 from ui.words import duration, number, plain, when
 
@@ -122,7 +123,7 @@ def show_run(run: RunDetails) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(run.status.state)
         st.markdown(_facts(run), width="content")
-    _show_standing(run.status)
+    show_standing(run.status)
     for fault in run.faults:
         st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
 
@@ -144,13 +145,12 @@ def show_run(run: RunDetails) -> None:
         st.markdown("This command repeats the run:")
         st.code(shlex.join(run.command), language=None, wrap_lines=True)
     running = run.status.state is RunState.RUNNING
-    st.download_button(
+    offer_file(
         "Download as zip",
-        data=lambda: exported_zip(run.id),
-        file_name=f"{run.id}.zip",
-        mime="application/zip",
+        lambda: exported_zip(run.id),
+        f"{run.id}.zip",
+        key=f"zip-{run.id}",
         icon=":material/download:",
-        on_click="ignore",
         disabled=running,
         help="Available once the run has ended." if running else "The run and the runs it was made from.",
     )
@@ -166,7 +166,8 @@ def _facts(run: RunDetails) -> str:
     return " · ".join(facts)
 
 
-def _show_standing(status: Status) -> None:
+def show_standing(status: Status) -> None:
+    """How far it is, or why it went no further."""
     if status.state is RunState.FAILED:
         st.error(plain(status.message) or "It failed without saying why; the log may tell.", icon=":material/error:")
     elif status.state is RunState.INTERRUPTED:

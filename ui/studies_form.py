@@ -6,10 +6,10 @@ import streamlit as st
 
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.plan import StudyPlan
+from ui.address import recall, record
 from ui.faults import told
 from ui.studies_reads import built_in_plan, catalogue_costs
 from ui.studies_start import offer_start, show_plan
-from ui.train_address import recall, record
 from ui.words import plain
 
 STUDY, SIZE, SEEDS = "s_study", "s_size", "s_seeds"

@@ -13,9 +13,10 @@ from recon_core.studies.own import own_plan, plan_from_text, read_values, slug
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.settings import describe_key, known_keys
 from recon_core.studies.starting import own_values
+from ui.address import recall, record
+from ui.downloads import offer_file
 from ui.faults import told
 from ui.studies_start import offer_start, show_plan
-from ui.train_address import recall, record
 from ui.words import plain
 
 HERE, FILE = "Choose here", "Upload a file"
@@ -168,15 +169,12 @@ def _mapping(label: str, name: str, example: str) -> dict[str, Any]:
 
 def _offer_file(values: dict[str, Any]) -> None:
     kept = {key: value for key, value in values.items() if value not in (None, {}, "")}
-    st.download_button(
+    offer_file(
         "Take it along as a file",
-        data=lambda: yaml.safe_dump(kept, sort_keys=False, allow_unicode=True).encode(),
-        file_name=f"{slug(values['name'])}.yaml",
-        mime="application/yaml",
+        lambda: yaml.safe_dump(kept, sort_keys=False, allow_unicode=True).encode(),
+        f"{slug(values['name'])}.yaml",
         key="s_own_file",
-        icon=":material/download:",
         type="tertiary",
-        on_click="ignore",
         help="For another machine, or for: python -m recon_core study FILE",
     )
 

@@ -18,6 +18,8 @@ from recon_core.studies.exhibits import Exhibit
 from recon_core.studies.findings import overview
 from recon_core.studies.report import report_html
 from recon_core.studies.results import StudyResults
+from ui.address import recall, record
+from ui.downloads import offer_file
 from ui.figures import figure_words, show_figure, table_csv
 from ui.presenter import is_presenting, offer_presenting, present
 from ui.run_panel import show_live_run
@@ -26,7 +28,6 @@ from ui.store import RunDetails, run_details
 from ui.studies_model import model_words, show_model
 from ui.studies_reads import exhibits_of, results_of
 from ui.studies_slides import AGREEMENT, study_slides
-from ui.train_address import recall, record
 from ui.words import plain
 
 SHOW, MODEL = "s_show", "s_model"
@@ -96,14 +97,12 @@ def _show_heading(results: StudyResults, shown: tuple[Exhibit, ...], choice: str
         if shown:
             names = [exhibit.name for exhibit in shown]
             offer_presenting("s_present", choice if choice in names else names[0])
-            st.download_button(
+            offer_file(
                 "Report",
-                data=lambda: report_html(RunStore(default_root()), results.run_id).encode(),
-                file_name=f"{plan.name}-{results.run_id}.html",
-                mime="text/html",
+                lambda: report_html(RunStore(default_root()), results.run_id).encode(),
+                f"{plan.name}-{results.run_id}.html",
                 key="s_report",
                 icon=":material/download:",
-                on_click="ignore",
                 help="One page with all figures, images and findings, which opens in any browser without a network.",
             )
     where = {"ours": "Of our own making", "own study": "Own study"}.get(plan.where, plan.where)
@@ -293,14 +292,12 @@ def _show_table(results: StudyResults) -> None:
             "residual of the attack": st.column_config.NumberColumn(format="%.3f"),
         },
     )
-    st.download_button(
+    offer_file(
         "Download as CSV",
-        data=lambda: table_csv(frame),
-        file_name=f"{results.plan.name}-models.csv",
-        mime="text/csv",
+        lambda: table_csv(frame),
+        f"{results.plan.name}-models.csv",
         key="s_table_csv",
         icon=":material/download:",
-        on_click="ignore",
     )
 
 

@@ -19,10 +19,10 @@ from recon_core.jobs.requests import queue_train
 from recon_core.jobs.training_plan import TrainingPlan, plan_training
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
 from recon_core.store import RunStore, default_root
+from ui.address import recall, record
 from ui.faults import told
 from ui.forms import config_form, field_paths, fill_form, merged
 from ui.store import forget, run_details
-from ui.train_address import recall, record
 from ui.train_settings import OWN, Start, nearest_start, own_source, settled
 from ui.words import duration, plain
 

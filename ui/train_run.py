@@ -24,6 +24,7 @@ from recon_core.plots.training import (
     plot_residuals,
 )
 from recon_core.store import RunState, RunStore, default_root
+from ui.downloads import offer_file
 from ui.figures import show_figure
 from ui.runs import show_settings
 from ui.store import RunDetails, exported_zip
@@ -182,26 +183,21 @@ def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
 def _show_take_along(run: RunDetails) -> None:
     running = run.status.state is RunState.RUNNING
     with st.container(horizontal=True):
-        st.download_button(
+        offer_file(
             "Run as zip",
-            data=lambda: exported_zip(run.id),
-            file_name=f"{run.id}.zip",
-            mime="application/zip",
+            lambda: exported_zip(run.id),
+            f"{run.id}.zip",
             key=f"zip-{run.id}",
             icon=":material/download:",
-            on_click="ignore",
             disabled=running,
             help="Available once the run has ended." if running else "For another store, or to keep.",
         )
         if run.kind == "train":
-            st.download_button(
+            offer_file(
                 "Measurements as CSV",
-                data=lambda: pd.DataFrame(RunStore(default_root()).open(run.id).metrics()).to_csv(index=False),
-                file_name=f"{run.id}-metrics.csv",
-                mime="text/csv",
+                lambda: pd.DataFrame(RunStore(default_root()).open(run.id).metrics()).to_csv(index=False),
+                f"{run.id}-metrics.csv",
                 key=f"csv-{run.id}",
-                icon=":material/table:",
-                on_click="ignore",
                 disabled=not run.last_metrics,
             )
     with st.expander("Settings, command and log", key=f"more-{run.id}"):

@@ -12,12 +12,13 @@ import streamlit as st
 
 from recon_core.analysis.training_table import TrainingTable, training_table
 from recon_core.plots.training import compare_errors, compare_losses, compare_margins, compare_residuals
+from ui.address import recall, record
+from ui.downloads import offer_file
 from ui.figures import show_figure, table_csv
 from ui.live import keep_fresh
 from ui.pick import show_nothing_yet
 from ui.runs import is_active
 from ui.store import recent_runs
-from ui.train_address import recall, record
 from ui.train_data import measured, table_row
 from ui.train_run import choose_along, drawn_once
 from ui.words import plain
@@ -90,14 +91,11 @@ def _choose(table: TrainingTable) -> TrainingTable:
             ):
                 st.query_params["run"] = run_id
                 st.rerun()
-        st.download_button(
+        offer_file(
             "Table as CSV",
-            data=lambda: table_csv(frame),
-            file_name="trainings.csv",
-            mime="text/csv",
+            lambda: table_csv(frame),
+            "trainings.csv",
             key="t_csv",
-            icon=":material/table:",
-            on_click="ignore",
         )
     return training_table([run for run_id in chosen for run in table.runs if run.id == run_id])
 

@@ -14,6 +14,12 @@ def plain(text: str) -> str:
     return _PUNCTUATION.sub(r"\\\1", " ".join(text.split()))
 
 
+def sentence(text: str) -> str:
+    """What the engine says, which begins small and ends open, as a sentence."""
+    whole = text.rstrip(".")
+    return f"{whole[:1].upper()}{whole[1:]}."
+
+
 def duration(seconds: float) -> str:
     """'under 0.1 s', '0.4 s', '12 s', '3 min 20 s', '2 h 5 min', '3 d 4 h'."""
     if seconds < 0.1:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from recon_core.attack.search import DIVERGED_VALUE, TrialRecord
+from recon_core.attack.search import DIVERGED_VALUE, TrialRecord, quiet_optuna
 from recon_core.attack.settings import Range
 
 LEAST_TRIALS = 10
@@ -99,7 +97,7 @@ def parameter_importance(table: TrialTable) -> ParameterImportance | None:
     if len(ended) < LEAST_TRIALS or min(values) == max(values):
         return None
     share = max(_TOP_SHARE, _TOP_TRIALS / len(ended))
-    with _quiet():
+    with quiet_optuna():
         study = optuna.create_study(direction="minimize")
         distributions: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.FloatDistribution(span.low, span.high, log=span.log)
@@ -120,18 +118,3 @@ def parameter_importance(table: TrialTable) -> ParameterImportance | None:
         return None
     shares = {name: value / total for name, value in sorted(raw.items(), key=lambda item: -item[1])}
     return ParameterImportance(shares, top=math.ceil(share * len(ended)), of=len(ended))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna logs every study it makes, and says that this way of judging is new to it."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -96,7 +96,7 @@ def search(
     """Attack `trials` times. `journal` belongs to one process at a time; `resume` is the last checkpoint, if any."""
     import optuna
 
-    with _quiet_optuna():
+    with quiet_optuna():
         study = _open_study(journal, settings)
         for number in range(settings.trials):
             known = study.get_trials(deepcopy=False)
@@ -228,7 +228,7 @@ def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
 
 
 @contextlib.contextmanager
-def _quiet_optuna() -> Iterator[None]:
+def quiet_optuna() -> Iterator[None]:
     """Optuna announces experimental parts and logs every trial; neither is news to whoever runs a search."""
     import optuna
 

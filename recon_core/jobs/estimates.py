@@ -78,12 +78,9 @@ class Estimator:
 
     def training(self, config: TrainConfig) -> float | None:
         known = self._known.get(_training_key(config.model_dump(mode="json")))
-        limit = config.training.max_seconds
         if known is None:
             known = None if self._on_gpu(config.device) else self._training_seconds(config)
-        if known is None:
-            return limit
-        return known if limit is None else min(known, limit)
+        return _at_most(known, config.training.max_seconds)
 
     def reconstruction(self, config: TrainConfig, settings: AttackSettings) -> float | None:
         shape = _shape(config)
@@ -92,10 +89,7 @@ class Estimator:
         known = self._known.get(_attack_key(_architecture(config, shape), settings.model_dump(mode="json")))
         if known is None and not self._on_gpu(settings.device):
             known = self._attack_seconds(config, shape, settings)
-        limit = settings.max_seconds
-        if known is None:
-            return limit
-        return known if limit is None else min(known, limit)
+        return _at_most(known, settings.max_seconds)
 
     def matching(self, config: TrainConfig, candidates: int) -> float | None:
         """Seconds of a match run over this many candidates."""
@@ -244,6 +238,13 @@ def _steps(config: TrainConfig, n: int) -> float | None:
 
 
 # -- what finished runs say ------------------------------------------------------------------------
+
+
+def _at_most(known: float | None, limit: float | None) -> float | None:
+    """A run that has a time limit ends there at the latest."""
+    if known is None or limit is None:
+        return limit if known is None else known
+    return min(known, limit)
 
 
 def _finished_times(store: RunStore) -> dict[str, float]:

@@ -24,7 +24,7 @@ from recon_core.analysis.models import architecture_words
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.jobs.live_match import ImagePool, PairView
-from recon_core.jobs.match_source import CANDIDATE_KINDS, MatchConfig, model_run_of
+from recon_core.jobs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
 from recon_core.matching.protocol import MatchSettings
 from recon_core.store import Run, RunState, RunStore
 
@@ -94,14 +94,7 @@ def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
 
 def match_request(store: RunStore, run_id: str) -> MatchConfig:
     """How run `run_id` is to be matched: as it was, or with the papers' settings and the newest untrained floor."""
-    run = store.open(run_id)
-    if run.kind not in ANALYSED_KINDS:
-        raise InputError(
-            f"run {run_id} is a {run.kind} run and has nothing to analyse; choose a {' or '.join(ANALYSED_KINDS)} run"
-        )
-    state = run.status().state
-    if state is not RunState.DONE:
-        raise InputError(f"run {run_id} is {state}, not done; wait for it or resume it, then analyse")
+    run = done_run(store, run_id, ANALYSED_KINDS, lacks="has nothing to analyse", then="analyse")
     if run.kind == "match":
         return parse_config(MatchConfig, run.config)
     return MatchConfig(runs=(run_id,), untrained=_untrained_floor(store, model_run_of(store, run)))

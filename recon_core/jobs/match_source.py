@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -160,14 +160,17 @@ def model_run_of(store: RunStore, run: Run) -> Run:
 
 def candidate_run(store: RunStore, run_id: str) -> Run:
     """A run whose candidates can be matched, or a sentence why not."""
+    return done_run(store, run_id, CANDIDATE_KINDS, lacks="has no candidates", then="match")
+
+
+def done_run(store: RunStore, run_id: str, kinds: Sequence[str], *, lacks: str, then: str) -> Run:
+    """A finished run of one of these kinds, or a sentence why it is none."""
     run = store.open(run_id)
-    if run.kind not in CANDIDATE_KINDS:
-        raise InputError(
-            f"run {run_id} is a {run.kind} run and has no candidates; choose a {' or '.join(CANDIDATE_KINDS)} run"
-        )
+    if run.kind not in kinds:
+        raise InputError(f"run {run_id} is a {run.kind} run and {lacks}; choose a {' or '.join(kinds)} run")
     state = run.status().state
     if state is not RunState.DONE:
-        raise InputError(f"run {run_id} is {state}, not done; wait for it or resume it, then match")
+        raise InputError(f"run {run_id} is {state}, not done; wait for it or resume it, then {then}")
     return run
 
 

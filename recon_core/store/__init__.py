@@ -4,7 +4,7 @@ from recon_core.store.archive import ZipLimits
 from recon_core.store.check import Problem
 from recon_core.store.record import RunState, RunSummary, Status
 from recon_core.store.run import Run
-from recon_core.store.store import RunStore, default_root
+from recon_core.store.store import RunStore, default_root, dependents_among
 from recon_core.store.writer import Checkpoint, RunWriter
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "Status",
     "ZipLimits",
     "default_root",
+    "dependents_among",
 ]

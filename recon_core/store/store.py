@@ -40,6 +40,17 @@ def default_root() -> Path:
     return Path(os.environ.get(STORE_VARIABLE) or "runs").absolute()
 
 
+def dependents_among(summaries: Sequence[RunSummary], run_id: str) -> list[RunSummary]:
+    """Those of `summaries` made from that run, and from those, and so on; in their order."""
+    found = {run_id}
+    grown = True
+    while grown:
+        before = len(found)
+        found |= {summary.id for summary in summaries if found.intersection(summary.parents)}
+        grown = len(found) > before
+    return [summary for summary in summaries if summary.id in found and summary.id != run_id]
+
+
 class RunStore:
     """Runs below one folder, which is made when the first run is. Several processes may use it at once."""
 
@@ -103,14 +114,7 @@ class RunStore:
     def dependents(self, run_id: str) -> builtins.list[RunSummary]:
         """Runs made from this one, and from those, and so on; the newest first."""
         self._folder(run_id)
-        summaries = self.list()
-        found = {run_id}
-        grown = True
-        while grown:
-            before = len(found)
-            found |= {summary.id for summary in summaries if found.intersection(summary.parents)}
-            grown = len(found) > before
-        return [summary for summary in summaries if summary.id in found and summary.id != run_id]
+        return dependents_among(self.list(), run_id)
 
     def delete(self, run_id: str, *, with_dependents: bool = False) -> None:
         """Remove a run for good; refuses while a process works on it, or while others depend on it."""

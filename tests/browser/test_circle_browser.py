@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform, queue
+from recon_core.jobs import StopFlag, perform
 from recon_core.jobs.circle import CircleSettings
-from recon_core.store import RunState, RunStore, lock
+from recon_core.store import RunState, RunStore
+from tests.processes import end_processes
 
 PATIENCE = 60_000  # milliseconds; the engine is loaded with the first visit, and CI machines are slow
 RUN_SECONDS = 240
@@ -48,12 +47,7 @@ def shown(finished: Path, dashboard) -> str:
 def own_processes(own_store: Path) -> Iterator[None]:
     """Whatever the app has started is gone afterwards."""
     yield
-    store, held = RunStore(own_store), queue.dispatcher_lock(own_store)
-    if lock.is_held(held):
-        os.kill(int(lock.holder(held)), signal.SIGKILL)
-    for summary in store.list():
-        if summary.status.state is RunState.RUNNING and summary.status.pid:
-            os.kill(summary.status.pid, signal.SIGKILL)
+    end_processes(own_store)
 
 
 def player_of(page: Page) -> Locator:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform, queue
+from recon_core.jobs import StopFlag, perform
 from recon_core.jobs.attack_request import attack_request, baseline_request, queue_request
 from recon_core.jobs.models import model_of
 from recon_core.jobs.reconstruction import Baseline
-from recon_core.store import Run, RunState, RunStore, lock
+from recon_core.store import Run, RunState, RunStore
+from tests.processes import end_processes, wait_for
 
 PATIENCE = 60_000  # milliseconds; CI machines are slow
 READABLE = 4.5
@@ -51,19 +48,7 @@ def filled(made: Path, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     shutil.copytree(made, own_store)
     store = RunStore(own_store)
     yield store
-    pid = lock.holder(queue.dispatcher_lock(store.root))
-    if pid.isdecimal() and lock.is_held(queue.dispatcher_lock(store.root)):
-        os.kill(int(pid), signal.SIGKILL)
-    for summary in store.list():
-        if summary.status.pid and summary.status.state is RunState.RUNNING:
-            os.kill(summary.status.pid, signal.SIGKILL)
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.2)
+    end_processes(own_store)
 
 
 def fill(page: Page, label: str, text: str) -> None:
@@ -103,7 +88,7 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     page.wait_for_url(re.compile("run="))
     run = opened(page, filled)
     seen = {candidates(page).get_attribute("src")}
-    wait_for(lambda: len(seen.add(candidates(page).get_attribute("src")) or seen) >= 3)
+    wait_for(lambda: len(seen.add(candidates(page).get_attribute("src")) or seen) >= 3, seconds=60)
     expect(page.get_by_text("Known only to the examiner: the attack never sees this.")).to_be_visible()
     expect(page.get_by_test_id("stMetricValue").filter(has_text=" of 10").first).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_test_id("stProgress").first).to_contain_text("of 400,000")
@@ -120,9 +105,9 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
 
     # On it goes from there, and the list leads back to it.
     page.get_by_role("button", name="Resume", exact=True).click()
-    wait_for(lambda: run.status().state is RunState.RUNNING and run.status().step > stopped_at)
+    wait_for(lambda: run.status().state is RunState.RUNNING and run.status().step > stopped_at, seconds=60)
     before = candidates(page).get_attribute("src")
-    wait_for(lambda: candidates(page).get_attribute("src") != before)
+    wait_for(lambda: candidates(page).get_attribute("src") != before, seconds=60)
     page.get_by_role("button", name="New reconstruction").click()
     page.get_by_role("button", name=run.id, exact=True).click()
     expect(candidates(page)).to_be_visible(timeout=PATIENCE)

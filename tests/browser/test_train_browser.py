@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -16,11 +15,11 @@ import torch
 from playwright.sync_api import Page, expect
 
 from recon_core.config import TrainConfig, parse_config
-from recon_core.jobs import queue
 from recon_core.jobs.perform import perform
 from recon_core.jobs.requests import queue_train
 from recon_core.jobs.signals import StopFlag
-from recon_core.store import RunState, RunStore, lock
+from recon_core.store import RunState, RunStore
+from tests.processes import end_processes, wait_for
 
 READABLE = 4.5  # WCAG AA for normal text
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
@@ -38,14 +37,7 @@ def _processes(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """One run at a time, and nothing left at work afterwards."""
     monkeypatch.setenv("AFTERIMAGE_SLOTS", "1")
     yield
-    dispatcher = queue.dispatcher_lock(own_store)
-    if lock.is_held(dispatcher):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(lock.holder(dispatcher)), signal.SIGKILL)
-    for summary in RunStore(own_store).list():
-        if summary.status.pid and summary.status.state is RunState.RUNNING:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(summary.status.pid, signal.SIGKILL)
+    end_processes(own_store)
 
 
 def badge(page: Page, state: str) -> Any:
@@ -221,13 +213,6 @@ def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, sch
 def progress_step(page: Page) -> int:
     match = re.search(r"step ([\d,]+) of", page.get_by_test_id("stProgress").first.inner_text(timeout=PATIENCE))
     return int(match[1].replace(",", "")) if match else 0
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def _assert_readable(page: Page, contrasts: Callable[[Page], list]) -> None:

@@ -86,6 +86,12 @@ def candidate_run(
     return run
 
 
+def leaking_run(store: RunStore, model: Run) -> Run:
+    """Candidates of an MNIST model: five of noise, then training images 0 to 3 themselves."""
+    data = data_of(MNIST)
+    return candidate_run(store, model, torch.cat([noise(5, data.input_shape, 1), data.train_x[:4]]))
+
+
 def noise(count: int, shape: tuple[int, ...], seed: int) -> Tensor:
     return 0.05 * torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
 

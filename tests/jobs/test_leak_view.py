@@ -23,7 +23,7 @@ from recon_core.jobs.leak_view import (
 from recon_core.jobs.live_match import ImagePool, open_pool
 from recon_core.jobs.match_source import load_source
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
+from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, train_run
 
 SHAPE = (1, 28, 28)
 
@@ -46,7 +46,7 @@ def model(store: RunStore) -> Run:
 @pytest.fixture
 def leaked(store: RunStore, model: Run) -> Run:
     """Training images 0 to 3 themselves among noise."""
-    return candidate_run(store, model, torch.cat([noise(5, SHAPE, 1), data_of(MNIST).train_x[:4]]))
+    return leaking_run(store, model)
 
 
 def test_a_match_run_is_analysed_as_it_was_matched(store: RunStore, leaked: Run) -> None:

@@ -26,7 +26,7 @@ from recon_core.matching.ssim import SsimKind, ssim_map
 from recon_core.plots.pair import pair_pictures, similarity_image
 from recon_core.plots.sheet import sheet
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
+from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, train_run
 
 SHAPE = (1, 28, 28)
 
@@ -45,7 +45,7 @@ def model(store: RunStore) -> Run:
 @pytest.fixture
 def leaked(store: RunStore, model: Run) -> Run:
     """Five of noise, then training images 0 to 3 themselves."""
-    return candidate_run(store, model, torch.cat([noise(5, SHAPE, 1), data_of(MNIST).train_x[:4]]))
+    return leaking_run(store, model)
 
 
 @pytest.fixture

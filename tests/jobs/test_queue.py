@@ -7,16 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from recon_core.dispatcher import Dispatcher
 from recon_core.errors import InputError
 from recon_core.jobs import queue
 from recon_core.jobs.slots import slots
 from recon_core.store import Run, RunState, RunStore, lock
+from tests.processes import end_processes, wait_for
 
 _SMALL = {
     "data": {"source": "circle", "n": 6},
@@ -40,19 +41,7 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
     """A store whose processes are all gone afterwards."""
     store = RunStore(tmp_path / "store")
     yield store
-    pid = lock.holder(queue.dispatcher_lock(store.root))
-    if pid.isdecimal() and lock.is_held(queue.dispatcher_lock(store.root)):
-        os.kill(int(pid), signal.SIGKILL)
-    for summary in store.list():
-        if summary.status.pid and summary.status.state is RunState.RUNNING:
-            os.kill(summary.status.pid, signal.SIGKILL)
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+    end_processes(store.root)
 
 
 def state(run: Run) -> RunState:
@@ -125,6 +114,33 @@ def test_a_killed_worker_shows_and_resumes(store: RunStore) -> None:
     queue.resume(run)
     wait_for(lambda: state(run) is RunState.DONE)
     assert store.check() == []
+
+
+def test_a_run_resumed_before_its_last_process_was_seen_to_be_gone_stays_in_line(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    run = store.create("train", _ENDLESS)
+    queue.submit(run)
+    here = Dispatcher(store.root)
+    here.hand_out()
+    wait_for(lambda: run.status().step > 0)
+    queue.cancel(run)
+    wait_for(lambda: state(run) is RunState.CANCELLED)
+    queue.resume(run)  # the dispatcher has not looked since
+    wait_for(lambda: not lock.is_held(queue.queue_folder(store.root) / "slot-0.lock"))
+    time.sleep(0.2)  # from the lock's end to the process's
+    here.reap()
+    assert state(run) is RunState.QUEUED
+    assert queue.waiting(store) == [run.id]
+    here.hand_out()
+    wait_for(lambda: state(run) is RunState.RUNNING)
+    queue.cancel(run)
+    wait_for(lambda: state(run) is RunState.CANCELLED)
+    wait_for(lambda: not lock.is_held(queue.queue_folder(store.root) / "slot-0.lock"))
+    time.sleep(0.2)
+    here.reap()
+    assert queue.waiting(store) == []
 
 
 def test_a_worker_that_cannot_even_begin_fails_the_run(store: RunStore) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from streamlit.testing.v1 import AppTest
 from recon_core.jobs import StopFlag, perform
 from recon_core.store import Run, RunState, RunStore
 from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.pages.page_texts import settled, texts
 from ui.analyze_choice import read, written
 from ui.analyze_one import selected_samples
 from ui.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SHAPE = (1, 28, 28)
-OPEN_SECONDS = 60
 
 
 def visit(**query: str) -> AppTest:
@@ -30,19 +29,6 @@ def visit(**query: str) -> AppTest:
     app.switch_page("pages/4_Analyze.py")
     app.query_params.update(query)
     return settled(app)
-
-
-def settled(app: AppTest) -> AppTest:
-    deadline = time.monotonic() + OPEN_SECONDS
-    app.run()
-    while any(info.value.startswith("Opening") for info in app.info) and time.monotonic() < deadline:
-        app.run()
-    assert not app.exception
-    return app
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption]).replace("\\", "")
 
 
 def figure_in(app: AppTest) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from recon_core.jobs import StopFlag, perform, queue
 from recon_core.jobs.circle import CircleSettings
 from recon_core.store import Run, RunState, RunStore
+from tests.pages.page_texts import raw_texts as texts
 from ui.circle_reads import forget_circles
 from ui.store import forget
 from ui.words import plain
@@ -65,10 +66,6 @@ def press(app: AppTest, label: str) -> AppTest:
 
 def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption])
 
 
 def scenes(app: AppTest) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from recon_core.store import Run, RunState, RunStore
+from tests.pages.page_texts import raw_texts as texts
 from ui.runs import PAGE_SIZE
 from ui.store import exported_zip, recent_runs, run_details
 from ui.words import plain
@@ -34,10 +35,6 @@ def visit(**query: str) -> AppTest:
     app.run()
     assert not app.exception
     return app
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption])
 
 
 def listed(app: AppTest) -> list[str]:
@@ -213,3 +210,24 @@ def test_reads_are_values_not_live_objects(store: RunStore) -> None:
     run_details(run.id).config["data"]["n"] = 9
     assert run_details(run.id).config["data"]["n"] == 50
     assert [summary.id for summary in recent_runs()] == [run.id]
+
+
+class TestWhatCanBeDoneWithARun:
+    """At a run's own address, whatever kind it is of."""
+
+    def test_a_failed_run_can_be_resumed_and_a_finished_one_cannot(self, store: RunStore) -> None:
+        failed, finished = failed_run(store), finished_run(store)
+        keys = {button.key for button in visit(run=failed.id).button}
+        assert {f"resume-{failed.id}", f"clone-{failed.id}", f"delete-{failed.id}"} <= keys
+        assert f"resume-{finished.id}" not in {button.key for button in visit(run=finished.id).button}
+
+    def test_a_waiting_run_can_be_cancelled(self, store: RunStore) -> None:
+        run = store.create("match", {})
+        visit(run=run.id).button(key=f"cancel-{run.id}").click().run()
+        assert run.status().state is RunState.CANCELLED
+
+    def test_deleting_goes_back_to_the_list(self, store: RunStore) -> None:
+        run = finished_run(store)
+        app = visit(run=run.id).button(key=f"delete-{run.id}").click().run()
+        assert store.list() == []
+        assert [title.value for title in app.title] == ["Afterimage"]

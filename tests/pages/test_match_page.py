@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-import torch
 from streamlit.testing.v1 import AppTest
 
 from recon_core.jobs import StopFlag, perform
 from recon_core.jobs.match_request import queue_match
 from recon_core.jobs.match_source import MatchConfig
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, noisy_copies, train_run
+from tests.pages.page_texts import settled, texts
 from ui.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SHAPE = (1, 28, 28)
-OPEN_SECONDS = 60
 
 
 def visit(**query: str | list[str]) -> AppTest:
@@ -31,21 +29,8 @@ def visit(**query: str | list[str]) -> AppTest:
     return settled(app)
 
 
-def settled(app: AppTest) -> AppTest:
-    deadline = time.monotonic() + OPEN_SECONDS
-    app.run()
-    while any(info.value.startswith("Opening") for info in app.info) and time.monotonic() < deadline:
-        app.run()
-    assert not app.exception
-    return app
-
-
 def counts(app: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in app.metric}
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption]).replace("\\", "")
 
 
 @pytest.fixture
@@ -56,7 +41,7 @@ def model(store: RunStore) -> Run:
 @pytest.fixture
 def leaked(store: RunStore, model: Run) -> Run:
     """Five of noise, then training images 0 to 3 themselves."""
-    return candidate_run(store, model, torch.cat([noise(5, SHAPE, 1), data_of(MNIST).train_x[:4]]))
+    return leaking_run(store, model)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from recon_core.jobs.models import model_of
 from recon_core.jobs.reconstruction import Baseline, ReconstructConfig
 from recon_core.models import Architecture, build_network
 from recon_core.store import Run, RunState, RunStore
+from tests.pages.page_texts import texts
 from ui.forms import field_paths
 from ui.reconstruct_form import FORM, SEARCH_FIELDS, SEARCH_FORM
 from ui.store import forget
@@ -82,10 +83,6 @@ def visit(**query: str) -> AppTest:
     app.run()
     assert not app.exception
     return app
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption]).replace("\\", "")
 
 
 def only(store: RunStore, kind: str, baseline: str | None = None) -> Run:

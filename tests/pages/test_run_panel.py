@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from recon_core.jobs import queue
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.record import read_status, write_status
+from tests.pages.page_texts import raw_texts as texts
 from ui.store import forget
 from ui.words import plain
 
@@ -40,10 +41,6 @@ def visit(run: Run) -> AppTest:
 
 def labels(app: AppTest) -> set[str]:
     return {button.label for button in app.button}
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption])
 
 
 def ended(store: RunStore, state: RunState, message: str = "", parents: tuple[str, ...] = ()) -> Run:

@@ -25,6 +25,7 @@ from recon_core.jobs.signals import StopFlag
 from recon_core.jobs.training_plan import plan_training
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
 from recon_core.store import Run, RunState, RunStore
+from tests.pages.page_texts import raw_texts as texts
 from ui.train_settings import Start, settled
 from ui.words import plain
 
@@ -69,10 +70,6 @@ def visit(view: str | None = None, **query: Any) -> AppTest:
     app.run()
     assert not app.exception
     return app
-
-
-def texts(app: AppTest) -> str:
-    return "\n".join(element.value for element in [*app.markdown, *app.caption])
 
 
 def fault(app: AppTest) -> str:
