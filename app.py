@@ -10,9 +10,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from recon_core.jobs.queue import ensure_dispatcher
 from recon_core.store import default_root
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.live import keep_fresh
 from ui.look import show_look
 from ui.run_panel import show_actions
@@ -122,7 +122,7 @@ def engine() -> AbstractContextManager[None]:
 
 def page() -> None:
     show_look()
-    ensure_dispatcher(default_root())  # runs put in line before the machine was switched off go on
+    keep_line_moving()
     if "run" in st.query_params:
         one_run(st.query_params["run"])
     elif CHAIN in st.query_params:

@@ -14,6 +14,8 @@ BENCHMARKS = {
     "reconstruct": "how many images come back, beside their floors, and how much sooner than the papers' recipe",
     "match": "matching 500 images with 100,000 candidates",
     "match_page": "what a move of a slider costs on the Match page, with as many",
+    "scaling": "runs per minute of a search at 1, 2 and 4 workers, and of a Ray cluster",
+    "load": "200 runs in line, a store of 2,000, 20 visitors at once, 200 runs pooled in Match",
 }
 
 

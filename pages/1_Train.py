@@ -7,6 +7,7 @@ import streamlit as st
 from recon_core.errors import InputError
 from recon_core.jobs.models import MODEL_KINDS
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.look import show_look
 from ui.run_panel import show_live_run
 from ui.store import run_details
@@ -53,5 +54,6 @@ def one_run(run_id: str) -> None:
 
 st.set_page_config(page_title="Train · Afterimage", page_icon="👁️", layout="wide")
 show_look()
+keep_line_moving()
 with told():
     page()

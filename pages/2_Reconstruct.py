@@ -5,12 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.look import show_look
 from ui.reconstruct_form import show_form
 from ui.reconstruct_view import show_attempt
 
 st.set_page_config(page_title="Reconstruct · Afterimage", page_icon="👁️", layout="wide")
 show_look()
+keep_line_moving()
 with told():
     if "run" in st.query_params:
         show_attempt(st.query_params["run"])

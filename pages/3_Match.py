@@ -7,6 +7,7 @@ import streamlit as st
 from recon_core.jobs.live_match import ImagePool, PointPool
 from recon_core.jobs.match_source import MatchConfig
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.look import show_look
 from ui.match_choice import choose_runs, matchable_runs
 from ui.match_counts import show_counts
@@ -85,5 +86,6 @@ def first_steps() -> None:
 
 st.set_page_config(page_title="Match · Afterimage", page_icon="👁️", layout="wide")
 show_look()
+keep_line_moving()
 with told():
     page()

@@ -10,6 +10,7 @@ from ui.analyze_models import show_decay, show_errors, show_several
 from ui.analyze_one import show_one
 from ui.analyze_slides import FIRST_SLIDES, slides
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.look import show_look
 from ui.presenter import is_presenting, offer_presenting, present
 
@@ -51,5 +52,6 @@ def heading() -> View:
 
 st.set_page_config(page_title="Analyze · Afterimage", page_icon="👁️", layout="wide")
 show_look()
+keep_line_moving()
 with told():
     page()

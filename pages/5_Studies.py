@@ -9,6 +9,7 @@ from recon_core.errors import InputError
 from recon_core.jobs.study import StudyConfig
 from recon_core.store import RunState
 from ui.faults import told
+from ui.line import keep_line_moving
 from ui.look import show_look
 from ui.pick import runs_of, show_nothing_yet
 from ui.runs import show_runs
@@ -61,5 +62,6 @@ def show_studies() -> None:
 
 st.set_page_config(page_title="Studies · Afterimage", page_icon="👁️", layout="wide")
 show_look()
+keep_line_moving()
 with told():
     page()

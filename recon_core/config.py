@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -344,7 +344,10 @@ def _is_field(kind: type[BaseModel], path: tuple[int | str, ...]) -> bool:
 
 
 def assign(kind: type[BaseModel], values: dict[str, Any], assignment: str) -> None:
-    """Put `key=value` into nested `values`. The group may be left out where the key is unique: n=100 is data.n=100."""
+    """Put `key=value` into nested `values`. The group may be left out where the key is unique: n=100 is data.n=100.
+
+    none and null take back what `values` holds, unless they are values of that field.
+    """
     key, equals, text = assignment.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -360,7 +363,26 @@ def assign(kind: type[BaseModel], values: dict[str, Any], assignment: str) -> No
         node = node.setdefault(part, {})
         if not isinstance(node, dict):
             raise InputError(f"unknown key {key!r}; {part!r} is a single value")
-    node[path[-1]] = None if text.strip().lower() in ("none", "null") else text.strip()
+    text = text.strip()
+    unset = text.lower() in ("none", "null") and text.lower() not in _words(kind, tuple(path))
+    node[path[-1]] = None if unset else text
+
+
+def _words(kind: type[BaseModel], path: tuple[str, ...]) -> set[str]:
+    """The values of a field that are words of its own, as `none` is for model.bias."""
+    if not _is_field(kind, path):
+        return set()
+    waiting: list[Any] = [_level(kind, path[:-1]).model_fields[path[-1]].annotation]
+    found: set[str] = set()
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+            found |= {member.value for member in annotation}
+        elif isinstance(annotation, str):
+            found.add(annotation)
+        else:
+            waiting += get_args(annotation)
+    return found
 
 
 def _groups(kind: type[BaseModel]) -> list[str]:

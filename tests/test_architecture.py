@@ -58,15 +58,13 @@ def _called(node: ast.Call) -> str | None:
     return None
 
 
-def reachable(sources: Sources, start: str) -> set[str]:
+def reachable(arrows: Mapping[str, set[str]], start: str) -> set[str]:
     """All modules that importing `start` can bring in, packages on the way included, `start` itself not."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:
         module = waiting.pop()
-        if module not in sources:
-            continue
-        for name in imports(sources, module):
+        for name in arrows.get(module, ()):
             parts = name.split(".")
             for length in range(1, len(parts) + 1):
                 step = ".".join(parts[:length])
@@ -104,15 +102,14 @@ def tensors_on_screen(sources: Sources) -> list[str]:
 
 def backward_arrows(sources: Sources) -> list[str]:
     faults = []
+    arrows = {module: imports(sources, module) for module in sources}
     for module in sources:
         own = stage(module)
         forbidden = NEVER_REACHES.get(own, set())
         if own in STAGES:
             forbidden = forbidden | set(STAGES[STAGES.index(own) + 1 :])
         faults += [
-            f"{module} reaches {name}"
-            for name in sorted(reachable(sources, module))
-            if stage(name) in forbidden - {own}
+            f"{module} reaches {name}" for name in sorted(reachable(arrows, module)) if stage(name) in forbidden - {own}
         ]
     return faults
 

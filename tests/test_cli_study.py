@@ -17,7 +17,7 @@ Cli = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers have tests of their own; starting them takes longer than these studies."""
-    monkeypatch.setattr("recon_core.jobs.study.LocalExecutor", lambda places, log: InlineExecutor())
+    monkeypatch.setattr("recon_core.executors.where.LocalExecutor", lambda places, log: InlineExecutor())
 
 
 OWN = """

@@ -23,6 +23,7 @@ from recon_core.jobs.live_match import ImagePool, PairView, open_pool
 from recon_core.jobs.match_request import QUICK_CANDIDATES, PoolFacts, pool_facts
 from recon_core.jobs.match_source import MatchConfig, load_source
 from recon_core.store import RunStore, default_root
+from ui.store import store_at
 
 # Models beside each other are merged anew at each B, so their pools stay open if they are small.
 POOLS_KEPT, LEAKAGES_KEPT = 12, 36
@@ -97,17 +98,17 @@ def scores_of(match_run: str) -> StoredScores:
 # A second is what a viewer does not notice.
 @st.cache_data(ttl=1, max_entries=4, show_spinner=False)
 def _runs(root: str) -> tuple[AnalysedRun, ...]:
-    return analysed_runs(RunStore(Path(root)))
+    return analysed_runs(store_at(root))
 
 
 @st.cache_data(ttl=1, max_entries=4, show_spinner=False)
 def _models(root: str) -> tuple[ModelEntry, ...]:
-    return model_index(RunStore(Path(root)))
+    return model_index(store_at(root))
 
 
 @st.cache_data(ttl=1, max_entries=64, show_spinner=False)
 def _request(root: str, run_id: str) -> Request:
-    store = RunStore(Path(root))
+    store = store_at(root)
     config = match_request(store, run_id)
     facts = pool_facts(store, config.runs)
     read = [facts.model, *config.runs, *([config.untrained] if config.untrained else [])]

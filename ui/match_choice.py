@@ -16,7 +16,7 @@ from ui.live import keep_fresh
 from ui.match_settings import address_of
 from ui.pick import Condition, pick_runs, run_words, runs_of
 from ui.runs import is_active, show_progress
-from ui.store import forget, recent_runs, run_details
+from ui.store import baseline_of, forget, recent_runs, run_details
 from ui.words import plain, sentence
 
 PAGE = "pages/3_Match.py"
@@ -80,7 +80,7 @@ def _of_a_network_trained_here() -> Condition:
 
 def _newest_attack(found: Sequence[RunSummary]) -> list[str]:
     """What to show unasked: the latest run that is not a baseline."""
-    return next(([run.id] for run in found if not run_config(run.id).get("baseline")), [])
+    return next(([run.id] for run in found if not baseline_of(run.id)), [])
 
 
 def _choose_floor(model: str, runs: Sequence[str]) -> str | None:
@@ -111,7 +111,7 @@ def _choose_floor(model: str, runs: Sequence[str]) -> str | None:
 
 
 def _is_floor(run: RunSummary) -> bool:
-    return run_config(run.id).get("baseline") == "untrained"
+    return baseline_of(run.id) == "untrained"
 
 
 def _offer_floor(run_id: str, attacks: Sequence[RunSummary]) -> None:

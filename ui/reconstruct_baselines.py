@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
 from recon_core.attack import AttackSettings
@@ -20,7 +18,7 @@ from ui.live import keep_fresh
 from ui.reconstruct_counts import conditions_in_short, count_in_short
 from ui.reconstruct_reads import attack_model, counted, mosaic, open_run, picture, picture_key, truth
 from ui.runs import is_active, show_progress, show_state
-from ui.store import RunDetails, forget, recent_runs, run_details
+from ui.store import RunDetails, baseline_of, forget, recent_runs, run_details
 from ui.words import plain
 
 WORDS = {
@@ -80,16 +78,10 @@ def newest_baselines(model_id: str) -> dict[Baseline, RunSummary]:
     newest: dict[Baseline, RunSummary] = {}
     for run in recent_runs():
         if run.kind == "reconstruct" and model_id in run.parents:
-            kind = _baseline_of(str(default_root()), run.id)
+            kind = baseline_of(run.id)
             if kind in set(Baseline):
                 newest.setdefault(Baseline(kind), run)
     return newest
-
-
-# What a run is asked for never changes.
-@st.cache_data(max_entries=2000, show_spinner=False)
-def _baseline_of(root: str, run_id: str) -> str:
-    return str(RunStore(Path(root)).open(run_id).config.get("baseline"))
 
 
 def _show_baseline(model_id: str, kind: Baseline, known: RunSummary | None, beside: RunDetails | None) -> None:

@@ -12,6 +12,7 @@ from recon_core.attack import SEARCH_RANGES, AttackSettings
 from recon_core.attack.search import SearchSettings
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
+from recon_core.executors import Places, usual_places
 from recon_core.jobs import queue
 from recon_core.jobs.attack_request import (
     PRESETS,
@@ -30,6 +31,8 @@ from recon_core.store import RunStore, RunSummary, default_root
 from ui.faults import told
 from ui.forms import config_form, field_paths, fill_form
 from ui.pick import pick_run, run_words, runs_of, show_nothing_yet
+from ui.places import FIELDS as PLACE_FIELDS
+from ui.places import choose_places
 from ui.reconstruct_baselines import show_baselines
 from ui.reconstruct_reads import attack_model, open_run
 from ui.reconstruct_view import show_model_runs
@@ -39,7 +42,7 @@ from ui.words import duration, plain, sentence
 TEXT_WIDTH = 860
 MODEL, KIND, PRESET, KNOWN_INIT = "r_model", "r_kind", "r_start", "r_known"
 SEARCH_RECIPE = "rs_recipe"
-FORM, SEARCH_FORM = "r", "rs"
+FORM, SEARCH_FORM, SEARCH_PLACES = "r", "rs", "rp"
 _NOTE = "r-note"
 
 KINDS = {"attack": "One attack", "search": "Search over hyper-parameters"}
@@ -249,11 +252,13 @@ def _search_options(target: Target, known_init: bool) -> Request | None:
         bind="query-params",
         persist_state="session",
     )
+    with st.popover("Where it runs", icon=":material/lan:"):
+        places = choose_places(SEARCH_PLACES)
     base = search_request(run, target.model, recipe, {}, {}, False).settings.attack
     drawn = SEARCH_RANGES.get(search.get("ranges", "haim2022"), {})
     given = _attack_fields(base, frozenset(drawn))
     with told():
-        return search_request(run, target.model, recipe, given, search, known_init)
+        return search_request(run, target.model, recipe, given, search, known_init, places)
     return None
 
 
@@ -303,6 +308,7 @@ def _address(kind: str | None) -> dict[str, str]:
     }
     keys = [f"{FORM}_{name}" for name in field_paths(AttackSettings) if name != "recipe"]
     keys += [f"{SEARCH_FORM}_{name}" for name in SEARCH_FIELDS]
+    keys += [f"{SEARCH_PLACES}_{name}" for name in PLACE_FIELDS]
     held = {key: st.session_state.get(key) for key in (*words, *keys)}
     found = {key: words.get(key, str)(value) for key, value in held.items() if value is not None}
     return {key: text for key, text in {KIND: KINDS.get(kind or ""), **found}.items() if text}
@@ -335,6 +341,7 @@ def _fill_from(run_id: str) -> str:
         usual = SearchSettings().model_dump(mode="json")
         for name in SEARCH_FIELDS:
             _fill(f"{SEARCH_FORM}_{name}", asked[name], usual[name])
+        fill_form(Places, usual_places().model_dump(mode="json"), config.model_dump(mode="json"), prefix=SEARCH_PLACES)
     else:
         st.session_state[PRESET] = str(settings.recipe)
         base = attack_request(model_run, model, str(settings.recipe), {}, False).settings

@@ -195,6 +195,8 @@ def _show_figures(figures: Mapping[str, str]) -> None:
             column.metric(plain(name), value, border=True)
 
 
+# Settings never change, and their tables were most of what drawing a live page cost: the cache keeps them as sent.
+@st.cache_data(max_entries=64, show_spinner=False)
 def show_settings(config: Mapping[str, Any]) -> None:
     """A table for each section; what was left unset is left out."""
     sections = {key: value for key, value in config.items() if isinstance(value, Mapping)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,13 +38,35 @@ class RunDetails:
 
 def recent_runs() -> list[RunSummary]:
     """All runs in the store, the newest first, at most a second old."""
-    return _list(str(default_root()))
+    return list(_list(str(default_root())))
 
 
-# A second is what a viewer does not notice, and makes twenty open tabs cost as much as one.
-@st.cache_data(ttl=1, max_entries=4, show_spinner=False)
-def _list(root: str) -> list[RunSummary]:
-    return RunStore(Path(root)).list()
+# A second is what a viewer does not notice, and makes twenty open tabs cost as much as one. Summaries cannot be
+# changed, so all pages may have the same ones: a copy of two thousand for each question would cost more than the list.
+@st.cache_resource(ttl=1, max_entries=4, show_spinner=False)
+def _list(root: str) -> tuple[RunSummary, ...]:
+    return tuple(store_at(root).list())
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def store_at(root: str) -> RunStore:
+    """One store for all pages: it remembers what it has read of each run."""
+    return RunStore(Path(root))
+
+
+def baseline_of(run_id: str) -> str | None:
+    """Which baseline a reconstruct run is; None for an attack, and where that cannot be read."""
+    try:
+        return _baseline(default_root(), run_id)
+    except InputError:
+        return None
+
+
+# What a run was asked for never changes. Asked of thousands at every rerun, Streamlit's cache would take seconds.
+@functools.lru_cache(maxsize=2**14)
+def _baseline(root: Path, run_id: str) -> str | None:
+    baseline = RunStore(root).open(run_id).config.get("baseline")
+    return None if baseline is None else str(baseline)
 
 
 def forget() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
+from recon_core.config import parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
+from recon_core.executors import move
 from recon_core.jobs import queue
+from recon_core.jobs.requests import place_words
 from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.starting import begun_before, check_data
 from ui.faults import told
+from ui.places import choose_places
 from ui.runs import is_active
 from ui.store import forget
 from ui.studies_reads import cost_of
@@ -47,23 +52,26 @@ def show_plan(plan: StudyPlan) -> None:
 def offer_start(plan: StudyPlan, words: Sequence[str], key: str) -> None:
     """The button. `words` follow `study` in the command that repeats it."""
     cost_of(plan)  # one that cannot be done is a sentence instead of a button
+    with st.popover("Where it runs", icon=":material/lan:"):
+        places = choose_places(f"{key}_p")
     if st.button("Start the study", type="primary", icon=":material/play_arrow:", key=key):
         with told():
-            _start(plan, words)
+            _start(parse_config(StudyConfig, {"plan": plan, **places}), words, places)
 
 
-def _start(plan: StudyPlan, words: Sequence[str]) -> None:
+def _start(config: StudyConfig, words: Sequence[str], places: Mapping[str, Any]) -> None:
     """A study that was begun before goes on, or is shown: nothing is computed twice."""
-    store = RunStore(default_root())
+    store, plan = RunStore(default_root()), config.plan
     with st.spinner("Checking the images …"):
         check_data(plan)
     run = begun_before(store, plan)
     if run is None:
-        run = queue_study(store, StudyConfig(plan=plan), words)
+        run = queue_study(store, config, [*words, *place_words(config)])
         queue.submit(run)
     elif run.status().state is RunState.DONE:
         st.toast("This very study was done before; here it is.", icon=":material/history:")
     elif not is_active(run.status()):
+        move(run, places)
         queue.resume(run)
         st.toast("This very study was begun before and goes on.", icon=":material/history:")
     forget()

@@ -1,28 +1,27 @@
 """A search over the hyper-parameters of an attack, judged without the truth: by the residual it ends with.
 
 Haim et al. 2022, App. B.2, and Buzaglo et al. 2023, App. B, run 100 attacks each with numbers drawn from
-`SEARCH_RANGES` and pool what all of them find. Trials stand in an Optuna journal, a line for every change, so
-that a search that was killed goes on: trials that ended are not repeated, the one under way is taken up.
+`SEARCH_RANGES` and pool what all of them find. Trials stand in an Optuna storage, a journal or a database, so that a
+search that was killed goes on: trials that ended are not repeated, those under way are taken up.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
-from torch import Tensor
 
-from recon_core.attack.session import AttackOutcome, Observer, Resume, StopReason, attack
 from recon_core.attack.settings import SEARCH_RANGES, AttackSettings
-from recon_core.attack.target import Target
 from recon_core.config import Frozen, parse_config
+from recon_core.errors import InputError
 
 if TYPE_CHECKING:
     import optuna
@@ -32,6 +31,11 @@ DIVERGED_VALUE = 1e6
 # Successive halving keeps the better quarter at 1/16 and at 1/4 of the iterations.
 _KEEP_ONE_IN = 4
 _FIRST_RUNG = 16
+# To open a database, which another search may be setting up at this moment.
+_TRIES, _PAUSE_SECONDS = 4, 0.5
+_OWNER, _RUN, _SECONDS, _DIVERGED, _WORKERS = "owner", "run", "seconds", "diverged", "workers"
+
+TrialState = Literal["complete", "diverged", "pruned", "running", "failed"]
 
 
 class Sampler(StrEnum):
@@ -56,6 +60,18 @@ class SearchSettings(Frozen):
         seed = self.attack.seed + number * self.attack.seeds
         return parse_config(AttackSettings, {**self.attack.model_dump(), **params, "seed": seed})
 
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """Iterations after which halving compares trials; empty for the other samplers."""
+        if self.sampler is not Sampler.HALVING:
+            return ()
+        found = []
+        rung = max(1, self.attack.iterations // _FIRST_RUNG)
+        while rung < self.attack.iterations:
+            found.append(rung)
+            rung *= _KEEP_ONE_IN
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class TrialRecord:
@@ -64,166 +80,267 @@ class TrialRecord:
     number: int
     params: dict[str, float]
     value: float | None
-    state: Literal["complete", "diverged", "pruned", "running", "failed"]
+    state: TrialState
     seconds: float | None
 
 
-class SearchObserver(Observer, Protocol):
-    """Who listens to a search: as to one attack, steps counted through all trials, and to every trial's end."""
+@dataclass(frozen=True)
+class Trial:
+    """One attack to be made."""
 
-    def keep(self, number: int, outcome: AttackOutcome) -> None:
-        """Store what a trial found, whole or not at all; only then is the trial written down as ended."""
-        ...
+    number: int
+    params: dict[str, float]
+    attack: AttackSettings
+    limits: dict[int, float]
+    """By rung, the residual above which it is not worth going on."""
+    run_id: str | None
+    """Whatever its owner noted, e.g. where it is being made."""
 
 
 @dataclass(frozen=True)
-class SearchOutcome:
-    """All trials in the order they were made, and whether the search was stopped before its end."""
+class TrialEnd:
+    """How an attack went."""
 
-    cancelled: bool
-    trials: tuple[TrialRecord, ...]
-
-    @property
-    def best(self) -> TrialRecord | None:
-        """The complete trial of the smallest residual."""
-        complete = [trial for trial in self.trials if trial.state == "complete"]
-        return min(complete, key=lambda trial: math.inf if trial.value is None else trial.value, default=None)
+    state: Literal["complete", "diverged", "pruned", "failed"]
+    residual: float | None
+    seconds: float
+    rungs: Mapping[int, float]
 
 
-def search(
-    target: Target, settings: SearchSettings, observer: SearchObserver, journal: Path, resume: Resume | None = None
-) -> SearchOutcome:
-    """Attack `trials` times. `journal` belongs to one process at a time; `resume` is the last checkpoint, if any."""
-    import optuna
-
-    with quiet_optuna():
-        study = _open_study(journal, settings)
-        for number in range(settings.trials):
-            known = study.get_trials(deepcopy=False)
-            if number < len(known) and known[number].state.is_finished():
-                continue
-            if number == len(known):
-                # One line in the journal, so that a trial has all its numbers or is not there.
-                study.enqueue_trial(_draw(known, settings, number))
-                known = study.get_trials(deepcopy=False)
-            waiting = known[number].state is optuna.trial.TrialState.WAITING
-            trial = study.ask() if waiting else optuna.trial.Trial(study, known[number]._trial_id)
-            if not _perform_trial(target, settings, observer, study, trial, resume):
-                return SearchOutcome(True, trial_records(study))
-        return SearchOutcome(False, trial_records(study))
+def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
+    """The complete trial of the smallest residual."""
+    complete = [trial for trial in records if trial.state == "complete"]
+    return min(complete, key=lambda trial: math.inf if trial.value is None else trial.value, default=None)
 
 
-def _perform_trial(
-    target: Target,
-    settings: SearchSettings,
-    observer: SearchObserver,
-    study: optuna.Study,
-    trial: optuna.Trial,
-    resume: Resume | None,
-) -> bool:
-    """Whether the trial came to its end: complete, diverged or pruned."""
-    import optuna
+class TrialBook:
+    """All trials of a search, kept in an Optuna storage.
 
-    params = _suggest(trial, settings)
-    chosen = settings.trial_attack(trial.number, params)
-    watching = _TrialObserver(observer, settings, study, trial, params)
-    outcome = attack(target, chosen, watching, watching.own_part(resume))
-    if outcome.reason is StopReason.CANCELLED and not watching.pruned:
-        return False
-    diverged = outcome.reason is StopReason.DIVERGED
-    trial.set_user_attr("seconds", outcome.summary["seconds"])
-    trial.set_user_attr("diverged", diverged)
-    if not (diverged or watching.pruned):
-        observer.keep(trial.number, outcome)
-    if watching.pruned:
-        study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-    else:
-        residual = outcome.summary["residual"]
-        study.tell(trial, DIVERGED_VALUE if diverged or residual is None else residual)
-    records = trial_records(study)
-    own, best = records[trial.number], SearchOutcome(False, records).best
-    row = {"step": watching.first_step + chosen.total_steps, "trial": own.number, "residual": own.value}
-    observer.metrics({**row, "state": own.state, "best": None if best is None else best.value, **params})
-    return True
-
-
-class _TrialObserver:
-    """One trial's ear at the search: shifts its steps, tells Optuna how it goes, ends it when it is pruned."""
+    What a trial's numbers are follows from its own number and from the trials up to `workers` before it, not from
+    who asked when: a search with as many workers as before makes the same trials, killed or not. Several owners may
+    share a book in a database; then it also depends on which trials had ended by then.
+    """
 
     def __init__(
         self,
-        outer: SearchObserver,
         settings: SearchSettings,
-        study: optuna.Study,
-        trial: optuna.Trial,
-        params: Mapping[str, float],
+        owner: str,
+        workers: int,
+        *,
+        journal: Path | None = None,
+        url: str | None = None,
+        name: str = "search",
+        shared: bool = False,
     ) -> None:
-        self._outer, self._settings, self._study, self._trial = outer, settings, study, trial
-        self._params = dict(params)
-        self.pruned = False
-        self.first_step = trial.number * (settings.attack.total_steps + 1)
-        best = SearchOutcome(False, trial_records(study)).best
-        self._best = "" if best is None or best.value is None else f", best {best.value:.4f}"
-        self._reported = set(study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+        import optuna
 
-    def own_part(self, resume: Resume | None) -> Resume | None:
-        """The checkpoint, if it is this trial's."""
-        if resume is None or resume.meta.get("trial") != self._trial.number or resume.meta["params"] != self._params:
+        self._settings, self._owner, self._shared = settings, owner, shared
+        storage = _database(url) if url is not None else _journal(journal)
+        self._study = optuna.create_study(
+            storage=storage, study_name=name, direction="minimize", load_if_exists=True, sampler=None
+        )
+        if _WORKERS not in self._study.user_attrs:
+            self._study.set_user_attr(_WORKERS, workers)
+        self.workers = int(self._study.user_attrs[_WORKERS])
+        self._study.sampler = _ByNumber(settings, self.workers)
+
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Every trial as a plain value, in order of their numbers."""
+        return tuple(_record(trial) for trial in self._trials())
+
+    def own(self) -> tuple[int, ...]:
+        """Numbers of the trials this owner began. One killed before it had said so is ours if nobody else is there."""
+        usual = None if self._shared else self._owner
+        return tuple(trial.number for trial in self._trials() if trial.user_attrs.get(_OWNER, usual) == self._owner)
+
+    def under_way(self) -> list[Trial]:
+        """Trials this owner began that have not ended."""
+        mine = set(self.own())
+        return [self._plan(trial) for trial in self._trials() if trial.number in mine and _open(trial)]
+
+    def begin(self) -> Trial | None:
+        """The next trial; None where all have begun, or where its numbers depend on one that has not ended."""
+        import optuna
+
+        known = self._trials()
+        if len(known) >= self._settings.trials:
             return None
-        return Resume(resume.step - self.first_step, resume.tensors, resume.meta)
+        waits_for = known[: max(0, len(known) - self.workers + 1)]
+        mine = set(self.own())
+        if self._settings.sampler is not Sampler.RANDOM and any(_open(t) and t.number in mine for t in waits_for):
+            return None
+        trial = self._study.ask()
+        if trial.number >= self._settings.trials:  # another owner was faster
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            return None
+        trial.set_user_attr(_OWNER, self._owner)
+        return self._plan(self._study.get_trials(deepcopy=False)[trial.number])
 
-    def metrics(self, row: Mapping[str, Any]) -> None:
-        """Rows of single attacks are not kept; halving compares trials by them, on their first seed."""
-        halving = self._settings.sampler is Sampler.HALVING
-        step, residual = row["step"], row["residual"]
-        if not halving or residual is None or not 0 < step < self._settings.attack.iterations:
-            return
-        if step not in self._reported:
-            self._trial.report(residual, step)
-            self._reported.add(step)
-        self.pruned = self.pruned or self._trial.should_prune()
+    def note_run(self, number: int, run_id: str) -> None:
+        """Remember where a trial is being made."""
+        self._handle(number).set_user_attr(_RUN, run_id)
 
-    def progress(self, step: int, fraction: float, message: str) -> None:
-        number, trials = self._trial.number, self._settings.trials
-        said = f"trial {number + 1} of {trials}, {message}{self._best}"
-        self._outer.progress(self.first_step + step, (number + fraction) / trials, said)
+    def run_of(self, number: int) -> str | None:
+        found: str | None = self._study.get_trials(deepcopy=False)[number].user_attrs.get(_RUN)
+        return found
 
-    def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        self._outer.snapshot(self.first_step + step, tensors)
+    def end(self, number: int, end: TrialEnd) -> TrialRecord:
+        """Write down how a trial went; told twice, the first word counts."""
+        import optuna
 
-    def log(self, sentence: str) -> None:
-        self._outer.log(f"trial {self._trial.number}: {sentence}")
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        if _open(frozen):
+            trial = self._handle(number)
+            trial.set_user_attr(_SECONDS, end.seconds)
+            trial.set_user_attr(_DIVERGED, end.state == "diverged")
+            for rung, residual in end.rungs.items():
+                if rung not in frozen.intermediate_values:
+                    trial.report(residual, rung)
+            states = {"pruned": optuna.trial.TrialState.PRUNED, "failed": optuna.trial.TrialState.FAIL}
+            if end.state in states:
+                self._study.tell(trial, state=states[end.state])
+            else:
+                lost = end.state == "diverged" or end.residual is None
+                self._study.tell(trial, DIVERGED_VALUE if lost else end.residual)
+        return _record(self._study.get_trials(deepcopy=False)[number])
 
-    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        if not self.pruned:
-            marked = {**meta, "trial": self._trial.number, "params": self._params}
-            self._outer.checkpoint(self.first_step + step, tensors, marked)
+    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)[: self._settings.trials]
 
-    def checkpoint_due(self) -> bool:
-        return self._outer.checkpoint_due()
+    def _handle(self, number: int) -> optuna.Trial:
+        import optuna
 
-    def stop_requested(self) -> bool:
-        return self.pruned or self._outer.stop_requested()
+        return optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
+
+    def _plan(self, frozen: optuna.trial.FrozenTrial) -> Trial:
+        """A trial that was killed while its numbers were drawn gets the same ones now."""
+        params = _suggest(self._handle(frozen.number), self._settings)
+        return Trial(
+            frozen.number,
+            params,
+            self._settings.trial_attack(frozen.number, params),
+            self._limits(frozen.number),
+            frozen.user_attrs.get(_RUN),
+        )
+
+    def _limits(self, number: int) -> dict[int, float]:
+        """Successive halving: what a trial must not exceed to be in the better quarter of those that came so far.
+
+        The first few must beat the best so far, as in Optuna's own pruner.
+        """
+        before = _history(self._trials(), number, self.workers)
+        limits = {}
+        for rung in self._settings.rungs:
+            others = sorted(trial.intermediate_values[rung] for trial in before if rung in trial.intermediate_values)
+            place = max(0, (len(others) + 1) // _KEEP_ONE_IN - 1)
+            if place < len(others):
+                limits[rung] = others[place]
+        return limits
 
 
-def trial_records(study: optuna.Study) -> tuple[TrialRecord, ...]:
-    """Every trial of a study as a plain value."""
-    return tuple(_record(trial) for trial in study.get_trials(deepcopy=False))
+def _journal(path: Path | None) -> optuna.storages.BaseStorage:
+    import optuna
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    class Unlocked(JournalFileOpenLock):
+        """The journal has one process at a time by contract; a lock file would outlive a killed one."""
+
+        def acquire(self) -> bool:
+            return True
+
+        def release(self) -> None:
+            pass
+
+    return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=Unlocked(str(path))))
+
+
+def check_database(url: str) -> None:
+    """Raise where a database's address cannot be used, before anything is written."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect()
+    except (ArgumentError, ValueError):
+        raise InputError(
+            f"{url!r} is no address of a database; write e.g. postgresql://user@host/name or sqlite:////path/file.db"
+        ) from None
+    except Exception as error:  # a dialect SQLAlchemy does not know is an error of its own
+        raise InputError(f"the database of {url!r} is of a kind that cannot be used here: {error}") from None
+    if parsed.password is not None:
+        raise InputError(
+            "the database's address holds a password, which would be stored with the run; leave it out and give it by "
+            "PGPASSWORD, ~/.pgpass or the like"
+        )
+
+
+def _database(url: str) -> optuna.storages.BaseStorage:
+    import optuna
+
+    check_database(url)
+    reason = ""
+    for _ in range(_TRIES):
+        try:
+            return optuna.storages.RDBStorage(url)
+        except ImportError as error:
+            raise InputError(f"the database {url} needs a package that is not installed: {error}") from None
+        except Exception as error:  # of whatever driver it is; two searches that both make the tables get in their way
+            reason = " ".join(str(error).split())[:200]
+            time.sleep(_PAUSE_SECONDS)
+    raise InputError(f"the database {url} does not answer: {reason}; see that it runs and lets you in")
+
+
+class _ByNumber:
+    """Draws all numbers of a trial at once, from its own number and the trials before it.
+
+    What Optuna calls of a sampler, without its base class: Optuna takes a second to import and is so left for later.
+    """
+
+    def __init__(self, settings: SearchSettings, workers: int) -> None:
+        self._settings, self._workers = settings, workers
+        self._drawn: tuple[int, dict[str, float]] = (-1, {})
+
+    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> float:
+        if self._drawn[0] != trial.number:
+            before = _history(study.get_trials(deepcopy=False), trial.number, self._workers)
+            self._drawn = trial.number, _draw(before, self._settings, trial.number)
+        return self._drawn[1][param_name]
+
+    def before_trial(self, study: Any, trial: Any) -> None:
+        pass
+
+    def after_trial(self, study: Any, trial: Any, state: Any, values: Any) -> None:
+        pass
+
+    def reseed_rng(self) -> None:
+        pass
+
+
+def _history(trials: Sequence[optuna.trial.FrozenTrial], number: int, workers: int) -> list[optuna.trial.FrozenTrial]:
+    """What a trial may know of the others."""
+    return [trial for trial in trials if trial.number <= number - workers and trial.state.is_finished()]
+
+
+def _open(trial: optuna.trial.FrozenTrial) -> bool:
+    return not trial.state.is_finished()
 
 
 def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
-    names: Mapping[str, Literal["complete", "pruned", "running", "failed"]] = {
-        "COMPLETE": "complete",
-        "PRUNED": "pruned",
-        "RUNNING": "running",
-    }
-    diverged = bool(trial.user_attrs.get("diverged", False))
+    names: Mapping[str, TrialState] = {"COMPLETE": "complete", "PRUNED": "pruned", "RUNNING": "running"}
+    diverged = bool(trial.user_attrs.get(_DIVERGED, False))
     return TrialRecord(
         number=trial.number,
         params=dict(trial.params),
         value=None if diverged else trial.value,
         state="diverged" if diverged else names.get(trial.state.name, "failed"),
-        seconds=trial.user_attrs.get("seconds"),
+        seconds=trial.user_attrs.get(_SECONDS),
     )
 
 
@@ -242,34 +359,7 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def _open_study(journal: Path, settings: SearchSettings) -> optuna.Study:
-    import optuna
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    class Unlocked(JournalFileOpenLock):
-        """The journal has one process at a time by contract; a lock file would outlive a killed one."""
-
-        def acquire(self) -> bool:
-            return True
-
-        def release(self) -> None:
-            pass
-
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal), lock_obj=Unlocked(str(journal))))
-    rung = max(1, settings.attack.iterations // _FIRST_RUNG)
-    halving = settings.sampler is Sampler.HALVING
-    pruner = (
-        optuna.pruners.SuccessiveHalvingPruner(min_resource=rung, reduction_factor=_KEEP_ONE_IN)
-        if halving
-        else optuna.pruners.NopPruner()
-    )
-    return optuna.create_study(
-        storage=storage, study_name="search", direction="minimize", pruner=pruner, load_if_exists=True
-    )
-
-
 def _draw(known: Sequence[optuna.trial.FrozenTrial], settings: SearchSettings, number: int) -> dict[str, float]:
-    """The numbers of a trial. They follow from its own number and the trials before it, not from who asks when."""
     import optuna
 
     seed = settings.seed + number

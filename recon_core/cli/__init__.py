@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from recon_core import __version__
-from recon_core.cli import match, reconstruct, runs, study, training
+from recon_core.cli import match, places, reconstruct, runs, study, training
 from recon_core.cli.console import complain
 from recon_core.errors import AfterimageError, InputError
 
@@ -32,6 +32,7 @@ app.command("search")(reconstruct.search)
 app.command("match")(match.match)
 app.command("study")(study.study)
 app.command("report")(study.report)
+app.command("cluster")(places.cluster)
 app.add_typer(runs.app, name="runs")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recon_core.cli.console import note
+from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, used
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import finish
 from recon_core.errors import InputError
@@ -135,6 +136,21 @@ def search(
     recipe: Annotated[str | None, typer.Option(help="fast or paper.", show_default="paper")] = None,
     m: CountOption = None,
     seed: Annotated[int, typer.Option(help="Of the numbers drawn.")] = 0,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A database for the trials, e.g. postgresql://me@host/db.",
+            show_default="a journal in the run",
+        ),
+    ] = None,
+    share: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Share the trials with searches of this name in the database.")
+    ] = None,
     settings: SettingsOption = None,
     known_init: Annotated[
         bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
@@ -152,13 +168,16 @@ def search(
     from recon_core.config import parse_config
     from recon_core.jobs.reconstruction import warning_for
     from recon_core.jobs.requests import queue_search
-    from recon_core.jobs.search import SearchConfig, check_search, trial_settings
+    from recon_core.jobs.search import SearchConfig, check_search, check_storage, trial_settings
 
+    check_storage(storage, share)
+    places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
     asked = parse_config(SearchSettings, {"trials": trials, "sampler": sampler, "ranges": ranges, "seed": seed})
     given = _given(settings, recipe=recipe, m=m, iterations=iterations)
     source = _find_model(store_of(context), model, _shape(input_shape))
     chosen = trial_settings(source.model, given)
-    config = SearchConfig(model="", settings=asked.model_copy(update={"attack": chosen}), known_init=known_init)
+    whole = {"settings": asked.model_copy(update={"attack": chosen}), "known_init": known_init}
+    config = parse_config(SearchConfig, {"model": "", **whole, **used(places), "storage": storage, "share": share})
     check_search(source.model, config)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
@@ -238,7 +257,7 @@ def _given(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
     from recon_core.attack import AttackSettings
     from recon_core.config import assign
 
-    values = {key: value for key, value in options.items() if value is not None}
+    values = used(options)
     for setting in settings or ():
         assign(AttackSettings, values, setting)
     return values

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recon_core.cli.console import complain, out
+from recon_core.cli.places import WorkersOption
 from recon_core.cli.stores import store_of
 from recon_core.store import RunState, RunSummary
 
@@ -108,12 +109,22 @@ def _short(value: object) -> object:
 
 @app.command()
 def resume(
-    context: typer.Context, run_id: RunId, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
+    context: typer.Context,
+    run_id: RunId,
+    workers: WorkersOption = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Go on there; none for this machine.", show_default="as before"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
     from recon_core.cli.training import finish
+    from recon_core.executors import move
 
-    finish(store_of(context).open(run_id), quiet)
+    run = store_of(context).open(run_id)
+    move(run, {"workers": workers, "cluster": cluster})
+    finish(run, quiet)
 
 
 @app.command()

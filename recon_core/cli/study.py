@@ -13,6 +13,7 @@ from rich.table import Table
 
 from recon_core.cli.console import note, out
 from recon_core.cli.findings import print_findings
+from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, used
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import finish
 from recon_core.errors import InputError
@@ -38,7 +39,10 @@ def study(
         list[str] | None, typer.Option("--only", metavar="VALUE", help="Only this value of the axis. Repeatable.")
     ] = None,
     panel: Annotated[list[str] | None, typer.Option(help="Only this panel. Repeatable.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at once.", show_default="one for each core or GPU")] = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: machine-readable.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
 ) -> None:
@@ -54,11 +58,14 @@ def study(
     if name is None:
         raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
     from recon_core.config import parse_config
+    from recon_core.executors import move
+    from recon_core.jobs.requests import place_words
     from recon_core.jobs.study import StudyConfig, queue_study
     from recon_core.studies.starting import begun_before, check_data
 
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
-    config = parse_config(StudyConfig, {"plan": plan, "workers": workers})
+    places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
+    config = parse_config(StudyConfig, {"plan": plan, **used(places)})
     check_data(plan)
     run = begun_before(store, plan)
     if run is not None and run.status().state is RunState.DONE:
@@ -67,9 +74,11 @@ def study(
         return
     if run is None:
         words = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
-        run = queue_study(store, config, [*words, *_words(only, panel, seeds)])
-    elif not quiet:
-        note(f"going on with {run.id}")
+        run = queue_study(store, config, [*words, *_words(only, panel, seeds), *place_words(config)])
+    else:
+        move(run, places)
+        if not quiet:
+            note(f"going on with {run.id}")
     finish(run, quiet)
 
 

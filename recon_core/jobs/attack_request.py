@@ -59,11 +59,13 @@ def search_request(
     given: Mapping[str, Any],
     search: Mapping[str, Any],
     known_init: bool,
+    places: Mapping[str, Any] | None = None,
 ) -> SearchConfig:
-    """Many attacks; `search` says how many and over what, `given` what they have in common."""
+    """Many attacks; `search` says how many and over what, `given` what they have in common, `places` where."""
     attack = trial_settings(model, {"m": usual_count(model_run), "recipe": recipe, **given})
     asked = parse_config(SearchSettings, {**search, "attack": attack.model_dump()})
-    return SearchConfig(model=model_run.id, settings=asked, known_init=known_init)
+    config = {**(places or {}), "model": model_run.id, "settings": asked, "known_init": known_init}
+    return parse_config(SearchConfig, config)
 
 
 def baselines_of(model: AttackModel) -> tuple[Baseline, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,9 +28,11 @@ from recon_core.errors import InputError
 from recon_core.jobs.live_match import ImagePool, PairView
 from recon_core.jobs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
 from recon_core.matching.protocol import MatchSettings
-from recon_core.store import Run, RunState, RunStore
+from recon_core.store import Run, RunState, RunStore, RunSummary
 
 ANALYSED_KINDS = ("match", *CANDIDATE_KINDS)
+_REMEMBERED = 2**14
+"""Runs whose origin is kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,13 @@ class StoredScores:
 
 def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
     """What can be chosen, the likeliest first: match runs, then attacks, then baselines, the newest of each first."""
+    summaries = store.list()
+    names = {summary.id: summary.name for summary in summaries}
     found = [
         analysed
-        for summary in store.list()
+        for summary in summaries
         if summary.kind in ANALYSED_KINDS and summary.status.state is RunState.DONE
-        if (analysed := _analysed(store, store.open(summary.id))) is not None
+        if (analysed := _analysed(store.root, summary, names)) is not None
     ]
     # An untrained network is a floor, and nothing leaks from it that could be analysed.
     shown = [run for run in found if run.baseline != "untrained"]
@@ -180,22 +186,43 @@ def stored_scores(run: Run) -> StoredScores:
     )
 
 
-def _analysed(store: RunStore, run: Run) -> AnalysedRun | None:
+def _analysed(root: Path, run: RunSummary, names: Mapping[str, str]) -> AnalysedRun | None:
     try:
-        attacked = store.open(run.config["runs"][0]) if run.kind == "match" else run
-        model = model_run_of(store, attacked)
-        shape = (model.result() or {})["data"]["input_shape"]
-        baseline = attacked.config.get("baseline")
+        origin = _origin(root, run.id)
     except (InputError, KeyError, IndexError):
         return None  # damaged, or of somebody else's model, whose training images nobody knows
-    return AnalysedRun(run.id, run.name, run.kind, model.name, len(shape) == 1, baseline)
+    return AnalysedRun(
+        run.id, run.name, run.kind, names.get(origin.model, origin.model), origin.planar, origin.baseline
+    )
+
+
+class _Origin(NamedTuple):
+    model: str
+    planar: bool
+    baseline: str | None
+
+
+# Finished runs never change but for their names, and a list of thousands is asked for again and again.
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _origin(root: Path, run_id: str) -> _Origin:
+    store = RunStore(root)
+    run = store.open(run_id)
+    attacked = store.open(run.config["runs"][0]) if run.kind == "match" else run
+    model = model_run_of(store, attacked)
+    shape = (model.result() or {})["data"]["input_shape"]
+    return _Origin(model.id, len(shape) == 1, attacked.config.get("baseline"))
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _baseline_of(root: Path, run_id: str) -> object:
+    return RunStore(root).open(run_id).config.get("baseline")
 
 
 def _untrained_floor(store: RunStore, model: Run) -> str | None:
     for summary in store.list("reconstruct"):
         if model.id in summary.parents and summary.status.state is RunState.DONE:
             try:
-                baseline = store.open(summary.id).config.get("baseline")
+                baseline = _baseline_of(store.root, summary.id)
             except InputError:
                 continue
             if baseline == "untrained":

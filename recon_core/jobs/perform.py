@@ -44,6 +44,12 @@ def _search() -> Job:
     return perform_search
 
 
+def _trial() -> Job:
+    from recon_core.jobs.search import perform_trial
+
+    return perform_trial
+
+
 def _matching() -> Job:
     from recon_core.jobs.matching import perform_matching
 
@@ -62,6 +68,7 @@ JOBS: dict[str, Callable[[], Job]] = {
     "model": _import,
     "reconstruct": _reconstruction,
     "search": _search,
+    "trial": _trial,
     "match": _matching,
     "study": _study,
 }

@@ -1,7 +1,8 @@
 """Runs in line for a process of their own: tickets in the store, handed out by one dispatcher.
 
 A ticket is an empty file `.queue/<number>-<run id>`. Whoever puts one up makes sure that a dispatcher is
-there (`recon_core.dispatcher`); the dispatcher holds a lock while it lives, so there is one for a store.
+there (`recon_core.dispatcher`); the dispatcher holds a lock while it lives, so there is one for a store. It is
+born with that lock: of many who put up tickets at once only the first starts a process.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from recon_core.errors import InputError
 from recon_core.jobs.slots import slots
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.files import explaining
-from recon_core.store.lock import gate, is_held
+from recon_core.store.lock import acquire, gate, is_held, sign
 
 _TICKET = re.compile(r"(\d{9})-([a-z0-9][a-z0-9_-]{0,63})")
 
@@ -27,9 +28,13 @@ _TICKET = re.compile(r"(\d{9})-([a-z0-9][a-z0-9_-]{0,63})")
 class Ticket(NamedTuple):
     """A run's place in line."""
 
-    path: Path
+    folder: Path
     number: int
     run_id: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.number:09d}-{self.run_id}"
 
 
 def submit(run: Run) -> None:
@@ -44,10 +49,9 @@ def submit(run: Run) -> None:
     with gate(folder / "gate", exclusive=True):
         held = tickets(root)
         if run.id not in {ticket.run_id for ticket in held}:
-            number = held[-1].number + 1 if held else 0
-            path = folder / f"{number:09d}-{run.id}"
-            with explaining(path):
-                path.touch()
+            ticket = Ticket(folder, held[-1].number + 1 if held else 0, run.id)
+            with explaining(ticket.path):
+                ticket.path.touch()
     ensure_dispatcher(root)
 
 
@@ -87,23 +91,31 @@ def tickets(root: Path) -> list[Ticket]:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):  # nobody has put up any; no store at all
         return []
-    found = ((name, _TICKET.fullmatch(name)) for name in names)
-    return [Ticket(folder / name, int(match[1]), match[2]) for name, match in found if match]
+    return [Ticket(folder, int(match[1]), match[2]) for match in map(_TICKET.fullmatch, names) if match]
 
 
 def ensure_dispatcher(root: Path) -> None:
     """See that somebody hands out the tickets, if there are any. Cheap: call it whenever the app is opened."""
-    if not tickets(root) or is_held(dispatcher_lock(root)):
+    held = dispatcher_lock(root)
+    if is_held(held) or not tickets(root):
         return
-    with explaining(queue_folder(root)), (queue_folder(root) / "dispatcher.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "recon_core.dispatcher", str(root)],
-            start_new_session=True,  # neither Ctrl-C in the app's terminal nor the app's end is meant for it
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=module_environment(),
-        )
+    handle = acquire(held)
+    if handle is None:  # somebody else was quicker
+        return
+    try:
+        with explaining(queue_folder(root)), (queue_folder(root) / "dispatcher.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "recon_core.dispatcher", str(root), str(handle)],
+                start_new_session=True,  # neither Ctrl-C in the app's terminal nor the app's end is meant for it
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(handle,),
+                env=module_environment(),
+            )
+        sign(handle, process.pid)
+    finally:
+        os.close(handle)  # the dispatcher's copy keeps the lock
     Thread(target=process.wait, daemon=True).start()  # or it would stay behind as a zombie
 
 

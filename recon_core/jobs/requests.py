@@ -7,6 +7,7 @@ from pathlib import Path
 
 from recon_core.attack import AttackSettings
 from recon_core.config import TrainConfig, assignments, parse_config
+from recon_core.executors import Places
 from recon_core.jobs.reconstruction import ReconstructConfig
 from recon_core.jobs.search import SearchConfig
 from recon_core.store import Run, RunStore
@@ -14,7 +15,10 @@ from recon_core.store import Run, RunStore
 _PYTHON = ("python", "-m", "recon_core")
 # Of an attack inside a search, where the command's defaults are not the recipe's.
 _SEARCH_CHOICES = ("engine", "dtype", "iterations")
+# Which another model would choose otherwise.
+_FOLLOWS_FROM_MODEL = ("iterations", "prior")
 _NAME_LIMIT = 120
+_PLACE_OPTIONS = {"workers": "--workers", "cluster": "--cluster", "cpus": "--cpus-per-run", "gpus": "--gpus-per-run"}
 
 
 def queue_train(store: RunStore, config: TrainConfig, name: str | None = None) -> Run:
@@ -56,7 +60,21 @@ def queue_search(store: RunStore, config: SearchConfig, name: str | None = None)
     asked = settings.model_dump(mode="json", exclude={"attack"})
     options = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
     words = ["search", "--model", config.model, *options, *setting_words(settings.attack, always=_SEARCH_CHOICES)]
-    return _create(store, "search", config, name, [*_PYTHON, *words, *_known(config.known_init)])
+    words += [*_known(config.known_init), *place_words(config)]
+    for option, value in (("--storage", config.storage), ("--share", config.share)):
+        words += [] if value is None else [option, value]
+    return _create(store, "search", config, name, [*_PYTHON, *words])
+
+
+def place_words(places: Places) -> list[str]:
+    """Options that ask for these places, where they are not the usual ones."""
+    usual = Places()
+    words = []
+    for name in Places.model_fields:
+        value = getattr(places, name)
+        if value != getattr(usual, name):
+            words += [_PLACE_OPTIONS[name], f"{value:g}" if isinstance(value, float) else str(value)]
+    return words
 
 
 def _create(
@@ -71,7 +89,8 @@ def _known(known_init: bool) -> list[str]:
 
 def setting_words(settings: AttackSettings, always: Collection[str] = ()) -> list[str]:
     """Options that make these settings again: what the recipe would not choose by itself, and `always`."""
-    usual = parse_config(AttackSettings, {"recipe": settings.recipe})
+    usual = parse_config(AttackSettings, {"recipe": settings.recipe, "objective": settings.objective})
+    always = {*always, *_FOLLOWS_FROM_MODEL}
     words = ["--recipe", str(settings.recipe)]
     for name in AttackSettings.model_fields:
         value = getattr(settings, name)

@@ -37,7 +37,7 @@ def slots() -> list[Slot]:
     """One for each GPU, else one for every two cores; as many as AFTERIMAGE_SLOTS says where it is set."""
     cores, gpus = core_count(), _visible_gpus()
     count = _wish() or len(gpus) or max(1, cores // _CORES_PER_RUN)
-    threads = min(max(1, cores // count), _thread_limit() or cores)
+    threads = min(max(1, cores // count), thread_limit() or cores)
     return [Slot(number, threads, gpus[number % len(gpus)] if gpus else None) for number in range(count)]
 
 
@@ -50,7 +50,7 @@ def _wish() -> int | None:
     return int(text)
 
 
-def _thread_limit() -> int | None:
+def thread_limit() -> int | None:
     """Whoever sets OMP_NUM_THREADS for the app means its runs too."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdecimal() and int(text) > 0 else None

@@ -7,14 +7,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from recon_core.config import Frozen, parse_config
+from recon_core.config import parse_config
+from recon_core.executors import Executor, Places, executor_for
 from recon_core.jobs.signals import StopFlag
-from recon_core.store import Run, RunState, RunStore, RunWriter, layout, lock
+from recon_core.store import Run, RunState, RunStore, RunWriter, lock
 from recon_core.studies.board import Board, StepKind, StepState
 from recon_core.studies.cells import expand
-from recon_core.studies.executor import Executor, LocalExecutor, local_places
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.record import FILE, CellRecord, StudyRecord, read_record, record_cell, recorded_runs
 
@@ -32,11 +30,10 @@ _DOING = {
 _POLL_SECONDS = 0.3
 
 
-class StudyConfig(Frozen):
+class StudyConfig(Places):
     """One study run, whole."""
 
     plan: StudyPlan
-    workers: int | None = Field(None, ge=1, le=1024, description="runs at once; one for each core or GPU if unset")
 
 
 def queue_study(store: RunStore, config: StudyConfig, words: Sequence[str] = (), name: str | None = None) -> Run:
@@ -50,18 +47,13 @@ def queue_study(store: RunStore, config: StudyConfig, words: Sequence[str] = (),
     )
 
 
-def local_executor(run: Run, config: StudyConfig) -> Executor:
-    """Processes on this machine; what they say when they die joins the study's log."""
-    return LocalExecutor(local_places(config.workers), run.dir / layout.LOG)
-
-
 def perform_study(
     run: Run,
     writer: RunWriter,
     stop: StopFlag,
     listener: Listener,
     data: TaskData | None,
-    make_executor: Callable[[Run, StudyConfig], Executor] = local_executor,
+    make_executor: Callable[[Run, StudyConfig], Executor] = executor_for,
 ) -> None:
     """Do what is left of a study, and finish its run."""
     config = parse_config(StudyConfig, run.config)

@@ -22,6 +22,7 @@ JSON_LIMIT = 8 * 2**20
 """Bytes of the largest JSON document read or written. Parsed, one may take 30 times that in memory."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_ROOM = 2**14
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -50,6 +51,15 @@ def explaining(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise InputError(f"{path} is a file or lies below one; choose a folder for the store") from error
         raise
+
+
+def is_full(path: Path) -> bool:
+    """Whether the disk below `path` has no room for even a status: what a process that died there could not say."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _ROOM
 
 
 def temporary(path: Path) -> Path:

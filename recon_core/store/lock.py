@@ -28,10 +28,15 @@ def acquire(path: Path) -> int | None:
             os.close(handle)
             return None
         time.sleep(0.01)
+    sign(handle, os.getpid())
+    return handle
+
+
+def sign(handle: int, pid: int) -> None:
+    """Write down who holds a lock: whoever took it, or the process it was handed on to."""
     with contextlib.suppress(OSError):  # only for messages; a full disk must not keep a run from being deleted
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-    return handle
+        os.pwrite(handle, f"{pid}\n".encode(), 0)
 
 
 def is_held(path: Path) -> bool:

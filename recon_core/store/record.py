@@ -17,7 +17,7 @@ from typing import Any
 from recon_core import __version__
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
-from recon_core.store.files import DamagedError, read_object, write_json
+from recon_core.store.files import DamagedError, is_full, read_object, write_json
 from recon_core.store.ids import checked_name, is_id, is_kind
 
 FORMAT = 1
@@ -156,16 +156,20 @@ def resolved_status(folder: Path) -> Status:
             status = read_status(folder)
             if status.state is RunState.RUNNING:
                 # A worker that was asked to stop and took too long ends itself, see recon_core.worker.
-                return stopped(status) if (folder / layout.CANCEL).exists() else interrupted(status)
+                if (folder / layout.CANCEL).exists():
+                    return stopped(status)
+                return interrupted(status, full=is_full(folder))
         return status
     except DamagedError as fault:
         return broken_status(fault)
 
 
-def interrupted(status: Status) -> Status:
-    """The status of a run whose process ended without saying so."""
+def interrupted(status: Status, *, full: bool = False) -> Status:
+    """The status of a run whose process ended without saying so, maybe because the disk was too full for that."""
     reached = f"step {status.step}" + (f" of {status.total}" if status.total is not None else "")
     message = f"its process ended unexpectedly at {reached}; resume it to go on"
+    if full:
+        message = f"the disk is full, and its process ended at {reached}; free some space, then resume it"
     return replace(status, state=RunState.INTERRUPTED, message=message, pid=None)
 
 

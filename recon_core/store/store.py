@@ -24,12 +24,12 @@ from recon_core.store.record import (
     command_line,
     current_versions,
     now,
-    summarise,
     write_name,
     write_record,
     write_status,
 )
 from recon_core.store.run import Run
+from recon_core.store.summaries import Summaries
 from recon_core.store.workspace import clear_leftovers, gate, hidden_folder, workspace
 
 STORE_VARIABLE = "AFTERIMAGE_STORE"
@@ -56,6 +56,7 @@ class RunStore:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
+        self._summaries = Summaries()
 
     def create(
         self,
@@ -92,16 +93,26 @@ class RunStore:
     def open(self, run_id: str) -> Run:
         return Run(self._folder(run_id))
 
+    def summary(self, run_id: str) -> RunSummary:
+        """A run as the list has it. Cheap to ask for again: only what has changed is read."""
+        folder = self._folder(run_id)
+        try:
+            return self._summaries.of(folder)
+        except FileNotFoundError:
+            raise InputError(f"run {run_id} has just been deleted; start a new one") from None
+
     def list(self, kind: str | None = None) -> builtins.list[RunSummary]:
-        """All runs (of one kind), the newest first. DamagedError ones are listed as failed."""
+        """All runs (of one kind), the newest first. Damaged ones are listed as failed."""
+        folders = builtins.list(self._folders())
         summaries = []
-        for folder in self._folders():
+        for folder in folders:
             try:
-                summary = summarise(folder)
+                summary = self._summaries.of(folder)
             except FileNotFoundError:  # deleted while we looked
                 continue
             if kind is None or summary.kind == kind:
                 summaries.append(summary)
+        self._summaries.keep_only(folders)
         return sorted(summaries, key=lambda summary: (summary.created, summary.id), reverse=True)
 
     def rename(self, run_id: str, name: str) -> None:

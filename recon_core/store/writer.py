@@ -86,7 +86,7 @@ class RunWriter:
         except DamagedError as fault:
             raise InputError(f"run {self._id} cannot go on: {fault}; delete it and repeat its command") from None
         if self._status.state is RunState.DONE:
-            self._tidy()
+            tidy(self._folder)
             raise InputError(f"run {self._id} is done and finished runs cannot change; start a new one instead")
         if self._status.state is RunState.RUNNING:
             self._status = interrupted(self._status)
@@ -95,12 +95,12 @@ class RunWriter:
         self._status_written_at = -float("inf")
         self._cancel_looked_at = -float("inf")
         self._cancelled = False
-        self._clear_temporaries()
+        _clear_temporaries(self._folder)
         with explaining(self._folder / layout.METRICS):
             torn = drop_torn_line(self._folder / layout.METRICS)
         if self._status.state is not RunState.QUEUED:
             # The flag stopped an earlier try; one put up while the run waits or starts is meant for this one.
-            self._lower_flag()
+            _lower_flag(self._folder)
         with contextlib.ExitStack() as opened:
             self._log_file = Appender(self._folder / layout.LOG)
             opened.callback(self._log_file.close)
@@ -189,6 +189,11 @@ class RunWriter:
         self._open_for_writing()
         write_json(self._folder / layout.json_file(name), value)
 
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Change what stands in config.json, e.g. where a run is to go on. What it computes must stay the same."""
+        self._open_for_writing()
+        write_json(self._folder / layout.CONFIG, dict(config))
+
     def cancel_requested(self) -> bool:
         """Whether somebody asked for an end; looks at the disk at most five times a second."""
         if not self._cancelled and time.monotonic() - self._cancel_looked_at >= _CANCEL_INTERVAL:
@@ -203,19 +208,21 @@ class RunWriter:
             raise ValueError(f"a run cannot finish as {state}")
         if result is None and state is RunState.DONE:
             result = {}
-        self._metrics_file.sync()
-        if result is not None:
-            write_json(self._folder / layout.RESULT, dict(result))
-        self.log(f"{state}{': ' + message if message else ''}")
-        self._log_file.sync()
+        # Done means that all of it is on the disk. Of a run that ends early the status matters more than its log.
+        with contextlib.nullcontext() if state is RunState.DONE else contextlib.suppress(AfterimageError):
+            self._metrics_file.sync()
+            if result is not None:
+                write_json(self._folder / layout.RESULT, dict(result))
+            self.log(f"{state}{': ' + message if message else ''}")
+            self._log_file.sync()
         self._end(state, message)
         if state is RunState.DONE:
-            self._tidy()
+            tidy(self._folder)
 
     def requeue(self, message: str = "") -> None:
         """Put a run that ended early back in line, for another process to take up."""
         self._open_for_writing()
-        self._lower_flag()
+        _lower_flag(self._folder)
         self._end(RunState.QUEUED, message)
 
     def _end(self, state: RunState, message: str) -> None:
@@ -277,26 +284,29 @@ class RunWriter:
         steps = (layout.checkpoint_step(name) for name in names)
         return sorted((step for step in steps if step is not None), reverse=True)
 
-    def _lower_flag(self) -> None:
-        with explaining(self._folder):
-            (self._folder / layout.CANCEL).unlink(missing_ok=True)
 
-    def _clear_temporaries(self) -> None:
-        """Remove half-written files of a killed writer; name.json may be being written by somebody else."""
-        for folder in (self._folder, self._folder / layout.CHECKPOINTS):
-            if not folder.is_dir():
-                continue
-            for path in folder.iterdir():
-                if is_temporary(path.name) and path != temporary(self._folder / layout.NAME):
-                    with explaining(path):
-                        path.unlink(missing_ok=True)
+def tidy(folder: Path) -> None:
+    """A done run needs no checkpoints and no flag, and its files change no more. For whoever holds its lock."""
+    _lower_flag(folder)
+    _clear_temporaries(folder)
+    remove_tree(folder / layout.CHECKPOINTS)
+    seal(folder)
 
-    def _tidy(self) -> None:
-        """A done run needs no checkpoints and no flag, and its files change no more."""
-        self._lower_flag()
-        self._clear_temporaries()
-        remove_tree(self._folder / layout.CHECKPOINTS)
-        seal(self._folder)
+
+def _lower_flag(folder: Path) -> None:
+    with explaining(folder):
+        (folder / layout.CANCEL).unlink(missing_ok=True)
+
+
+def _clear_temporaries(folder: Path) -> None:
+    """Remove half-written files of a killed writer; name.json may be being written by somebody else."""
+    for place in (folder, folder / layout.CHECKPOINTS):
+        if not place.is_dir():
+            continue
+        for path in place.iterdir():
+            if is_temporary(path.name) and path != temporary(folder / layout.NAME):
+                with explaining(path):
+                    path.unlink(missing_ok=True)
 
 
 def _is_still(path: Path, handle: int) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from recon_core.errors import InputError
+from recon_core.executors import Ended
 from recon_core.jobs.match_request import queue_match
 from recon_core.jobs.queue import waiting
 from recon_core.jobs.requests import queue_reconstruction, queue_train
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import Cell, attack_request, floor_request, match_request
-from recon_core.studies.executor import Ended
 from recon_core.studies.keys import (
     RunIndex,
     attack_key,

@@ -170,7 +170,7 @@ class _Session:
         if self.observer.stop_requested():
             return StopReason.CANCELLED
         if row is not None:
-            if not math.isfinite(row["log_loss"]) and row["log_loss"] != -math.inf:
+            if _diverged(row):
                 return StopReason.DIVERGED
             if settings.log_target is not None and row["log_loss"] <= settings.log_target:
                 return StopReason.TARGET_LOSS
@@ -212,7 +212,7 @@ class _Session:
             "seconds": round(self.seconds, 4),
             "log_loss": log_loss,
             "loss": math.exp(log_loss) if math.isfinite(log_loss) else None,
-            "train_error": float((margins <= 0).double().mean()),
+            "train_error": float((~(margins > 0)).double().mean()),  # what is no number is no success
             "margin_min": levels[0],
             "margin_median": median,
             "margin_max": levels[-1],
@@ -277,6 +277,8 @@ class _Session:
     def _finish(self, reason: StopReason) -> TrainOutcome:
         row = self._measure(slow=True)
         if reason is not StopReason.CANCELLED:
+            if _diverged(row):  # since the last measurement of the loop
+                reason = StopReason.DIVERGED
             # A stopped run goes on as if it never had: its metrics hold no row of the stop.
             self.observer.metrics(row)
         # Judged, and recorded, as the network that will be used: exact ReLU, whatever helped on the way.
@@ -310,6 +312,11 @@ class _Session:
         if self.frames:
             recording = {"fields": torch.stack(self.frames), "steps": torch.tensor(self.frame_steps)}
         return TrainOutcome(reason, network, summary, samples, recording)
+
+
+def _diverged(row: Mapping[str, Any]) -> bool:
+    """The loss is no number any more; one that became too small for a float is."""
+    return not math.isfinite(row["log_loss"]) and row["log_loss"] != -math.inf
 
 
 def _singular_values(weight: Tensor) -> Tensor:

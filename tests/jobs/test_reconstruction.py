@@ -207,6 +207,15 @@ def test_settings_follow_from_the_model(store: RunStore, tmp_path: Path) -> None
     assert attack_settings(images, {}, preset={"recipe": "paper", "lam_min": 0.4}).lam_min == 0.4
 
 
+def test_several_classes_take_a_slower_pace_unless_told(store: RunStore, tmp_path: Path) -> None:
+    several = model_of(imported(store, tmp_path, outputs=3))
+    assert attack_settings(several, {}).pace == 0.05
+    assert attack_settings(several, {"pace": 0.2}).pace == 0.2
+    assert attack_settings(several, {"pace": None}).pace == 0.05
+    assert attack_settings(several, {"recipe": "paper"}).pace == 0.2  # which has no use for it
+    assert attack_settings(model_of(trained(store)), {}).pace == 0.2
+
+
 def test_regression_without_decay_is_warned_about_and_done(store: RunStore) -> None:
     model = trained(store, task="regression")
     run = asked(store, model, values={"m": 7})

@@ -17,9 +17,12 @@ from recon_core.attack import SEARCH_RANGES, AttackSettings
 from recon_core.attack.search import Sampler, SearchSettings
 from recon_core.config import parse_config
 from recon_core.errors import InputError
+from recon_core.executors.inline import InlineExecutor
 from recon_core.jobs import StopFlag, perform
+from recon_core.jobs.search import check_storage, perform_search
 from recon_core.models import Architecture, build_network
 from recon_core.store import Run, RunState, RunStore
+from recon_core.store.nested import trial_store
 
 PROJECT = Path(__file__).parents[2]
 ATTACK = {"recipe": "paper", "m": 4, "iterations": 32, "engine": "closed", "dtype": "float32", "measure_every": 2,
@@ -35,9 +38,16 @@ def model(store: RunStore, tmp_path: Path) -> Run:
     return run
 
 
-def asked(store: RunStore, model: Run, *, attack: dict[str, Any] | None = None, **settings: Any) -> Run:
+def asked(
+    store: RunStore,
+    model: Run,
+    *,
+    attack: dict[str, Any] | None = None,
+    places: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
     chosen = parse_config(SearchSettings, {"trials": 5, **settings, "attack": {**ATTACK, **(attack or {})}})
-    config = {"model": model.id, "settings": chosen.model_dump(mode="json"), "known_init": False}
+    config = {"model": model.id, "settings": chosen.model_dump(mode="json"), "known_init": False, **(places or {})}
     return store.create("search", config, parents=[model.id])
 
 
@@ -91,30 +101,136 @@ def test_tpe_learns_from_the_trials_before(store: RunStore, model: Run) -> None:
     assert drawn["random"][11] != drawn["tpe"][11]
 
 
+class Recording(InlineExecutor):
+    """One place that says what was submitted to it; `claimed` places draw numbers as that many would."""
+
+    def __init__(self, claimed: int = 1) -> None:
+        super().__init__()
+        self.claimed, self.submitted = claimed, []
+
+    def places(self) -> int:
+        return self.claimed
+
+    def submit(self, run: Run) -> None:
+        self.submitted.append(run.id)
+        super().submit(run)
+
+
+def do_search(run: Run, executor: Recording, stop: StopFlag | None = None, listener=lambda *told: None) -> RunState:
+    with run.writer() as writer:
+        perform_search(run, writer, stop or StopFlag(), listener, None, lambda *asked: executor)
+    return run.status().state
+
+
 @pytest.mark.parametrize("sampler", list(Sampler))
 def test_stopped_search_goes_on_where_it_was(store: RunStore, model: Run, sampler: Sampler) -> None:
-    whole = asked(store, model, sampler=sampler, trials=7)
-    perform(whole, StopFlag())
-    run = asked(store, model, sampler=sampler, trials=7)
-    made: list[str] = []
-    for calls in (20, 30):
-        flag, heard = StopFlag(), []
+    long = {"iterations": 300}
+    whole = asked(store, model, sampler=sampler, trials=6, attack=long)
+    do_search(whole, Recording())
+    run = asked(store, model, sampler=sampler, trials=6, attack=long)
+    ended: set[str] = set()
+    for count in (2, 4):
+        flag = StopFlag()
 
-        def listen(fraction: float | None, message: str, flag=flag, heard=heard, calls=calls) -> None:
-            heard.append(message)
-            flag.raised = len(heard) >= calls
+        def listen(fraction: float | None, message: str, flag=flag, count=count) -> None:
+            flag.raised = message.startswith(f"{count} of 6 trials ended")
 
-        assert perform(run, flag, listen) is RunState.CANCELLED
-        assert heard[0].startswith("trial ")
-        assert trials(run)[-1]["state"] == "running"
-        made += heard
-    assert perform(run, StopFlag(), lambda fraction, message: made.append(message)) is RunState.DONE
+        executor = Recording()
+        assert do_search(run, executor, flag, listen) is RunState.CANCELLED
+        assert not ended & set(executor.submitted)
+        ended |= {found.id for found in trial_store(run).list("trial") if found.status.state is RunState.DONE}
+        assert count <= len(ended) < 6
+    executor = Recording()
+    assert do_search(run, executor) is RunState.DONE
+    assert not ended & set(executor.submitted)
     assert trials(run) == trials(whole)
     for name, tensor in run.tensors("candidates").items():
         assert tensor.equal(whole.tensors("candidates")[name]), name
-    starts = [message.split(",")[0] for message in made]
-    assert sorted(set(starts), key=starts.index) == [f"trial {number} of 7" for number in range(1, 8)]
-    assert sorted(starts) == starts  # no trial came back after its end
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "halving"])
+def test_two_workers_make_the_same_trials_whoever_is_faster(store: RunStore, model: Run, sampler: str) -> None:
+    """Numbers follow from the trials that had to be over, not from those that happened to be."""
+    one_by_one = asked(store, model, sampler=sampler, trials=14)
+    do_search(one_by_one, Recording(claimed=2))
+    at_once = asked(store, model, sampler=sampler, trials=14, places={"workers": 2})
+    assert perform(at_once, StopFlag()) is RunState.DONE
+    assert trials(at_once) == trials(one_by_one)
+    assert (at_once.result() or {})["workers"] == 2
+    alone = asked(store, model, sampler=sampler, trials=14)
+    do_search(alone, Recording())
+    assert trials(alone) != trials(one_by_one)  # it knew one trial more each time
+
+
+def test_a_search_shows_how_far_it_is_and_the_newest_picture(store: RunStore, model: Run) -> None:
+    run = asked(store, model, trials=3, attack={"iterations": 800, "measure_every": 10})
+    heard: list[tuple[float | None, str]] = []
+    seen: list[int] = []
+
+    def listen(fraction: float | None, message: str) -> None:
+        heard.append((fraction, message))
+        if run.has_tensors("snapshots"):
+            seen.append(int(run.tensors("snapshots")["steps"].max()))
+
+    do_search(run, Recording(), listener=listen)
+    assert [fraction for fraction, _ in heard] == sorted(fraction for fraction, _ in heard)
+    assert heard[0][1] == "0 of 3 trials ended"
+    assert "best 0." in heard[-1][1]
+    assert seen[-1] > 801  # of a trial after the first
+    assert run.status().step == run.status().total == 3 * 801
+
+
+def test_searches_that_share_a_database_share_the_trials(store: RunStore, model: Run, tmp_path: Path) -> None:
+    """Two processes, one SQLite file: no number is drawn twice, and each keeps the candidates of its own trials."""
+    places = {"storage": f"sqlite:///{tmp_path / 'trials.db'}", "share": "both"}
+    slow = {"iterations": 500, "measure_every": 100}
+    runs = [asked(store, model, trials=8, sampler="tpe", attack=slow, places=places) for _ in range(2)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "recon_core.worker", str(run.dir)], cwd=PROJECT, env=environment)
+        for run in runs
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    mine = [set(run.tensors("candidates")["trials"].tolist()) for run in runs]
+    assert not mine[0] & mine[1]
+    assert all(mine)
+    # Whoever ended first did not wait for the other's last trials.
+    last = max(runs, key=lambda run: sum(row["state"] != "running" for row in trials(run)))
+    assert {row["number"] for row in trials(last)} == set(range(8))
+    assert mine[0] | mine[1] == {row["number"] for row in trials(last) if row["state"] == "complete"}
+
+
+@pytest.mark.parametrize(
+    ("storage", "share", "sentence"),
+    [
+        ("trials.db", None, "is no address of a database"),
+        ("postgresql://me:secret@host/db", None, "leave it out"),
+        ("cobol://host/db", None, "cobol"),
+        (None, "both", "name one by --storage"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_refused_at_once(
+    storage: str | None, share: str | None, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence) as refused:
+        check_storage(storage, share)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_trial_that_cannot_be_made_is_told_and_the_rest_is_pooled(store: RunStore, model: Run) -> None:
+    class Clumsy(Recording):
+        """Breaks what its second run needs."""
+
+        def submit(self, run: Run) -> None:
+            if len(self.submitted) == 1:
+                (run.dir / "config.json").write_text("{}")
+            super().submit(run)
+
+    run = asked(store, model, trials=3, sampler="random")
+    assert do_search(run, Clumsy()) is RunState.DONE
+    assert [row["state"] for row in trials(run)] == ["complete", "failed", "complete"]
+    assert any("trial 2:" in line for line in run.log_tail())
+    assert set(run.tensors("candidates")["trials"].tolist()) == {0, 2}
 
 
 def test_diverged_trials_are_told_but_not_pooled(store: RunStore, model: Run) -> None:
@@ -159,7 +275,7 @@ def test_killed_search_does_not_repeat_what_ended(store: RunStore, model: Run) -
         journal.write(b'{"op_code": 4, "tri')
     heard: list[str] = []
     assert perform(run, StopFlag(), lambda fraction, message: heard.append(message)) is RunState.DONE
-    assert heard[0].startswith(f"trial {ended + 1} of 4")
+    assert heard[0].startswith(f"{ended} of 4 trials ended")
     perform(whole, StopFlag())
     assert [row["params"] for row in trials(run)] == [row["params"] for row in trials(whole)]
     assert run.tensors("candidates")["candidates"].equal(whole.tensors("candidates")["candidates"])

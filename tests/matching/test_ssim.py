@@ -76,6 +76,22 @@ def test_one_on_equals_symmetric_and_smaller_elsewhere(kind: SsimKind) -> None:
     assert ssim(x, 1 - x, kind)[5:].max() < 0
 
 
+@pytest.mark.parametrize("kind", SsimKind)
+def test_a_copy_never_scores_above_one(kind: SsimKind) -> None:
+    shades = torch.rand(200, 3, 1, 1, generator=torch.Generator().manual_seed(0))
+    flat = shades.expand(200, 3, 32, 32).contiguous()
+    assert ssim_map(flat, flat, kind).flatten(1).mean(dim=1).max() > 1  # unless it is held there
+    scores = ssim(flat, flat, kind)
+    assert scores.max() == 1
+    assert scores.min() > 1 - 2e-5
+
+
+def test_what_is_no_number_stays_none() -> None:
+    x = torch.full((2, 1, 16, 16), 0.5)
+    x[1, 0, 8, 8] = torch.nan
+    assert ssim(x, x).isnan().tolist() == [False, True]
+
+
 def test_map_is_where_the_score_comes_from() -> None:
     x, y = noisy_pairs((3, 32, 32), 4)
     where = ssim_map(x, y)

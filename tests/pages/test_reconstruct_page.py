@@ -153,9 +153,14 @@ class TestForm:
         assert "r_lr_x" not in keys  # drawn by the search
         app.text_input(key="rs_trials").set_value("7").run()
         assert "7 attacks with 100 candidates" in texts(app)
+        app.text_input(key="rp_workers").set_value("3").run()
+        app.text_input(key="rp_cluster").set_value("auto").run()
         app.button(key="r-begin").click().run()
         assert submitted[0].kind == "search"
         assert submitted[0].config["settings"]["trials"] == 7
+        assert (submitted[0].config["workers"], submitted[0].config["cluster"]) == (3, "auto")
+        cloned = visit(**{"from": submitted[0].id})
+        assert (cloned.text_input(key="rp_workers").value, cloned.text_input(key="rp_cluster").value) == ("3", "auto")
 
     @pytest.mark.parametrize(
         ("field", "value", "sentence"),

@@ -117,6 +117,25 @@ class TestStarting:
         assert studies(store) == [run_id]
         assert app.query_params["run"] == run_id
 
+    def test_a_study_can_be_sent_to_a_cluster(self, store: RunStore) -> None:
+        app = visit(s_study="faces", s_seeds="1")
+        app.text_input(key="s_start_p_cluster").set_value("127.0.0.2:9").run()
+        app.text_input(key="s_start_p_gpus").set_value("0.25").run()
+        app.button(key="s_start_p_look").click().run(timeout=60)
+        assert "no Ray cluster answers at '127.0.0.2:9'" in texts(app).replace("\\", "")
+        app.button(key="s_start").click().run()
+        (run_id,) = studies(store)
+        config = parse_config(StudyConfig, store.open(run_id).config)
+        assert (config.cluster, config.gpus, config.workers) == ("127.0.0.2:9", 0.25, None)
+        assert store.open(run_id).command[-4:] == ("--cluster", "127.0.0.2:9", "--gpus-per-run", "0.25")
+
+    def test_places_that_make_no_sense_are_a_sentence(self, store: RunStore) -> None:
+        app = visit(s_study="faces", s_seeds="1")
+        app.text_input(key="s_start_p_workers").set_value("0").run()
+        app.button(key="s_start").click().run()
+        assert "Workers must be greater than or equal to 1" in texts(app).replace("\\", "")
+        assert studies(store) == []
+
     def test_one_without_a_quick_size_says_so(self) -> None:
         app = visit(s_study="many-samples")
         assert "has no quick size" in texts(app)

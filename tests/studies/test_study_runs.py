@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from recon_core.executors.local import LocalExecutor, local_places
 from recon_core.jobs import StopFlag
 from recon_core.jobs.queue import module_environment
 from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import Run, RunState, RunStore, layout, lock
-from recon_core.studies.executor import LocalExecutor, local_places
 from recon_core.studies.record import read_record
 from recon_core.studies.results import study_results
 from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan

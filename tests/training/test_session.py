@@ -129,3 +129,12 @@ def test_each_stop_is_named(stop: dict[str, Any], reason: StopReason) -> None:
 def test_divergence_is_an_outcome() -> None:
     chosen = config(recipe="paper", learning_rate=1e9, epochs=50, measure_every=1)
     assert run(chosen).reason is StopReason.DIVERGED
+
+
+@pytest.mark.parametrize("stop", [{"epochs": 9}, {"epochs": 10_000, "max_seconds": 0.05}], ids=["steps", "time"])
+def test_divergence_after_the_last_measurement_is_told_too(stop: dict[str, Any]) -> None:
+    listener = Listener()
+    outcome = run(config(recipe="paper", learning_rate=1e9, measure_every=20_000, **stop), listener)
+    assert outcome.reason is StopReason.DIVERGED
+    assert "lost its footing" in outcome.summary["reason"]
+    assert [row["step"] for row in listener.rows] == [0, outcome.summary["steps"]]

@@ -1,7 +1,7 @@
-"""`python -m recon_core.studies.worker`: do the runs whose folders come in on standard input, one after the other.
+"""`python -m recon_core.executors.worker`: do the runs whose folders come in on standard input, one after the other.
 
-Each is answered by one line of JSON. When the input closes, because the study is over or was killed, the run at hand
-writes a checkpoint and stops.
+Each is answered by one line of JSON. When the input closes, because whoever asked is done or was killed, the run at
+hand writes a checkpoint and stops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who does the runs of a study: a number of places, each with one run at a time.
-
-The study asks for nothing but `Executor`, so places on other machines are another class with the same three methods.
-"""
+"""Processes of this machine, each with one run at a time."""
 
 from __future__ import annotations
 
@@ -15,44 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
+from recon_core.executors.protocol import ATTACKS, PATIENCE, Ended
 from recon_core.jobs.queue import module_environment
 from recon_core.jobs.slots import core_count, slots
 from recon_core.store import Run
-
-# Attacks have a process of their own, which has never loaded the code that reads data.
-_ATTACKS = ("reconstruct", "search")
-_PATIENCE = 4.0
-"""Seconds that workers get to write their checkpoints when the study is left: a cancelled run is to stop within 5."""
-
-
-class Ended(NamedTuple):
-    """A run that nobody works on any more; its own status says how far it came."""
-
-    run_id: str
-    trouble: str | None
-    """A sentence where the run could not be worked on at all, or its process died."""
-
-
-class Executor(Protocol):
-    """Places for runs."""
-
-    def free(self) -> int:
-        """How many more runs could be submitted now."""
-        ...
-
-    def submit(self, run: Run) -> None:
-        """Begin, or go on with, a run whose parents are done. Needs a free place."""
-        ...
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """Runs that ended since the last call; comes back at the first of them, or with none after `seconds`."""
-        ...
-
-    def close(self) -> None:
-        """Stop everything that is still going on, leaving runs that can be taken up again."""
-        ...
 
 
 def local_places(workers: int | None = None) -> list[dict[str, str]]:
@@ -96,9 +60,12 @@ class LocalExecutor:
     def free(self) -> int:
         return sum(not place.busy for place in self._places)
 
+    def places(self) -> int:
+        return len(self._places)
+
     def submit(self, run: Run) -> None:
         place = next(place for place in self._places if not place.busy)
-        attacks = run.kind in _ATTACKS
+        attacks = run.kind in ATTACKS
         worker = place.workers.get(attacks)
         if worker is None or worker.process.poll() is not None:
             worker = place.workers[attacks] = self._start(place)
@@ -124,7 +91,7 @@ class LocalExecutor:
             assert worker.process.stdin is not None
             with contextlib.suppress(OSError):
                 worker.process.stdin.close()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         for worker in workers:
             try:
                 worker.process.wait(max(0.1, deadline - time.monotonic()))
@@ -135,12 +102,12 @@ class LocalExecutor:
     def _start(self, place: _Place) -> _Worker:
         with self._log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "recon_core.studies.worker"],
+                [sys.executable, "-m", "recon_core.executors.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is meant for the study, which then stops its workers
+                start_new_session=True,  # Ctrl-C is meant for whoever asked, who then stops the workers
                 env={**module_environment(), **place.environment},
             )
         worker = _Worker(process)

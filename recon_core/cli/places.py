@@ -1,0 +1,53 @@
+"""Options that say where the runs of a search or a study are done, and `cluster`: what a cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from recon_core.cli.console import note, out
+
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", help="Runs at once.", show_default="one for each core or GPU")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="ADDRESS", envvar="AFTERIMAGE_CLUSTER", help="A Ray cluster: auto, or ray://host:10001."
+    ),
+]
+CpusOption = Annotated[
+    float | None, typer.Option("--cpus-per-run", help="Cores for each run on a cluster.", show_default="1")
+]
+GpusOption = Annotated[
+    float | None,
+    typer.Option("--gpus-per-run", help="GPUs for each run on a cluster; 0.25 lets four share one.", show_default="0"),
+]
+
+
+def used(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that were used."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def cluster(
+    address: Annotated[
+        str, typer.Argument(envvar="AFTERIMAGE_CLUSTER", help="auto, host:6379, or ray://host:10001.")
+    ] = "auto",
+) -> None:
+    """Look at a Ray cluster: its nodes, and whether runs can be done on each of them."""
+    from recon_core.executors.nodes import look_at
+
+    nodes = look_at(address)
+    table = Table("node", "cores", "GPUs", "Python", "torch", "fit for runs", box=None, pad_edge=False)
+    for node in nodes:
+        fit = "yes" if node.trouble is None else node.trouble
+        table.add_row(node.host, f"{node.cpus:g}", f"{node.gpus:g}", node.python, node.torch, fit)
+    out().print(table)
+    fit_nodes = [node for node in nodes if node.trouble is None]
+    note(f"{len(fit_nodes)} of {len(nodes)} nodes can do runs, {sum(node.cpus for node in fit_nodes):g} cores in all")
+    if len(fit_nodes) < len(nodes):
+        raise typer.Exit(1)

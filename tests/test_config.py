@@ -1,0 +1,48 @@
+"""Settings written as `key=value`: what is taken back, what is a value, and that a config can be written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recon_core.attack.settings import AttackSettings
+from recon_core.config import BiasMode, TrainConfig, assign, assignments, parse_config
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("model.bias=none", {"model": {"bias": "none"}}),
+        ("bias= none ", {"model": {"bias": "none"}}),
+        ("model.bias=null", {"model": {"bias": None}}),
+        ("training.target_log_loss=none", {"training": {"target_log_loss": None}}),
+        ("epochs=None", {"training": {"epochs": None}}),
+        ("data.path=none", {"data": {"path": None}}),
+        ("model.init_scale=none", {"model": {"init_scale": None}}),
+        ("model.unheard=none", {"model": {"unheard": None}}),
+    ],
+)
+def test_none_is_a_value_where_the_field_has_it_and_else_takes_back(assignment: str, expected: dict[str, Any]) -> None:
+    values: dict[str, Any] = {}
+    assign(TrainConfig, values, assignment)
+    assert values == expected
+
+
+def test_labels_of_an_attack_are_taken_back_by_none() -> None:
+    values: dict[str, Any] = {"labels": "learnt", "max_seconds": 3.0}
+    for assignment in ("labels=none", "max_seconds=none"):
+        assign(AttackSettings, values, assignment)
+    assert values == {"labels": None, "max_seconds": None}
+
+
+def test_a_network_without_biases_is_repeated_from_what_is_written_out() -> None:
+    config = parse_config(TrainConfig, {"model": {"bias": "none"}, "training": {"epochs": 3}})
+    written = assignments(config)
+    assert "model.bias=none" in written
+    values: dict[str, Any] = {}
+    for assignment in written:
+        assign(TrainConfig, values, assignment)
+    again = parse_config(TrainConfig, values)
+    assert again == config
+    assert again.model.bias is BiasMode.NONE

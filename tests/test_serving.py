@@ -1,0 +1,78 @@
+"""Who can reach the dashboard: this machine only, however it is started; serving others is written down."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.processes import wait_for
+
+PROJECT = Path(__file__).resolve().parents[1]
+SETTINGS = tomllib.loads((PROJECT / ".streamlit" / "config.toml").read_text())
+
+
+def outside_addresses() -> list[str]:
+    """This machine's own addresses as others see them."""
+    found = [
+        address.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    parsed = [ipaddress.ip_address(address) for address in found]
+    # One of link scope needs its interface to be named; the others say as much.
+    return [str(address) for address in parsed if not address.is_loopback and not address.is_link_local]
+
+
+def answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_server_started_in_another_folder_answers_on_this_machine_only(tmp_path: Path) -> None:
+    addresses = outside_addresses()
+    if not addresses:
+        pytest.skip("this machine has no address but its own")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / "app.py")]
+    command += ["--server.port", str(port), "--server.headless", "true"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLIT_")}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=quiet, stdout=quiet, stderr=quiet) as server:
+        try:
+            wait_for(lambda: answers("127.0.0.1", port))
+            reached = [address for address in addresses if answers(address, port)]
+        finally:
+            server.kill()
+    assert reached == []
+
+
+def test_make_run_leaves_the_address_to_the_settings() -> None:
+    assert SETTINGS["server"]["address"] == "127.0.0.1"
+    recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (PROJECT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    assert "streamlit run app.py" in recipe[1]
+    assert "address" not in recipe[1].lower()
+
+
+def test_the_proxy_that_is_written_down_fits_the_settings() -> None:
+    page = (PROJECT / "docs" / "serving.md").read_text()
+    allowed = re.search(r"client_max_body_size (\d+)m;", page)
+    assert allowed is not None
+    assert int(allowed[1]) >= SETTINGS["server"]["maxUploadSize"]
+    assert "auth_basic_user_file" in page
+    assert "docs/serving.md" in (PROJECT / "README.md").read_text()
