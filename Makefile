@@ -55,7 +55,7 @@ lint: style
 
 # Without the audit: what the tests say must not hang on a network or on an advisory of this morning.
 test: style
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 bench: $(APP_READY)
 	@$(BIN)/python -m benchmarks $(BENCH) --json

@@ -17,6 +17,7 @@ import sys
 import tarfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, closed)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    # urllib keeps the proxies it found at its first request, for the tests after these as well.
+    monkeypatch.setattr(urllib.request, "_opener", None)
     return folder
 
 

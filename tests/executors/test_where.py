@@ -1,0 +1,82 @@
+"""Where runs are done: chosen when they are asked for, and changed when they go on."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recon_core.errors import InputError
+from recon_core.executors import CLUSTER_VARIABLE, Places, executor_for, move, usual_places
+from recon_core.executors.inline import InlineExecutor
+from recon_core.executors.local import LocalExecutor
+from recon_core.jobs.requests import place_words
+from recon_core.store import Run, RunState, RunStore
+
+PROJECT = Path(__file__).parents[2]
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def search(store: RunStore) -> Run:
+    run = store.create("search", {"model": "train-1", "cluster": "auto", "cpus": 2.0})
+    with run.writer() as writer:
+        writer.start(3)
+        writer.finish(RunState.CANCELLED, None)
+    return run
+
+
+def test_this_machine_is_meant_unless_a_cluster_is_named(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert usual_places() == Places()
+    monkeypatch.setenv(CLUSTER_VARIABLE, "auto")
+    assert usual_places() == Places(cluster="auto")
+    run = store.create("search", {})
+    several = executor_for(run, Places(workers=3), inline=True)
+    assert isinstance(several, LocalExecutor)
+    assert several.places() == 3
+    assert isinstance(executor_for(run, Places(workers=1), inline=True), InlineExecutor)
+    assert isinstance(executor_for(run, Places(workers=1)), LocalExecutor)  # a study trains and attacks
+
+
+def test_places_are_spelt_as_the_options_that_ask_for_them() -> None:
+    assert place_words(Places()) == []
+    assert place_words(Places(workers=4, cluster="ray://h:1", cpus=2, gpus=0.25)) == [
+        *("--workers", "4", "--cluster", "ray://h:1", "--cpus-per-run", "2", "--gpus-per-run", "0.25")
+    ]
+
+
+def test_a_search_can_be_taken_elsewhere_and_back(search: Run) -> None:
+    move(search, {"workers": None, "cluster": "ray://other:10001"})
+    assert (search.config["cluster"], search.config["cpus"]) == ("ray://other:10001", 2.0)
+    move(search, {"cluster": "none"})
+    assert search.config["cluster"] is None
+    assert search.status().state is RunState.CANCELLED  # moved, not begun
+    with pytest.raises(InputError, match="workers must be"):
+        move(search, {"workers": 0})
+    assert "workers" not in search.config
+
+
+def test_only_what_has_parts_is_spread(store: RunStore) -> None:
+    with pytest.raises(InputError, match="only searches and studies"):
+        move(store.create("train", {}), {"cluster": "auto"})
+
+
+def test_resuming_elsewhere_says_when_nobody_is_there(cli: Cli, store: RunStore, search: Run) -> None:
+    code, _, said = cli("runs", "resume", search.id, "--cluster", "127.0.0.2:9", "--quiet")
+    assert code == 2
+    assert "train-1" in said  # the model is looked for first, and is not there
+    assert search.config["cluster"] == "127.0.0.2:9"
+
+
+def test_a_cluster_where_nobody_answers_is_one_sentence(cli: Cli) -> None:
+    code, _, said = cli("cluster", "127.0.0.2:9")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "no Ray cluster answers at '127.0.0.2:9'" in said
+
+
+def test_the_extra_and_the_requirements_ask_for_the_same_ray() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = (PROJECT / "requirements-cluster.txt").read_text().splitlines()
+    assert extras["cluster"] == [line for line in listed if line.startswith("ray")]
