@@ -161,7 +161,8 @@ def _expectation(target: Target, request: Request) -> str:
     seconds = _seconds(target, settings)
     if seconds is not None:
         whole = seconds * times if isinstance(request, SearchConfig) else seconds
-        words.append(f"about {duration(whole)} on this machine")
+        elsewhere = isinstance(request, SearchConfig) and request.cluster is not None
+        words.append(f"about {duration(whole)} {'of work for the cluster' if elsewhere else 'on this machine'}")
     before = len(queue.waiting(RunStore(default_root())))
     if before:
         words.append(f"{before} in line before it")

@@ -257,6 +257,7 @@ class RayExecutor:
         self._home = self._start_home()
         self._sent: dict[str, Any] = {}
         self._away: dict[str, _Away] = {}
+        self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
 
     def free(self) -> int:
@@ -271,7 +272,9 @@ class RayExecutor:
         path = run.dir / layout.LOCK
         handle = lock.acquire(path)
         if handle is None:
-            raise InputError(f"run {run.id} is already being worked on by process {lock.holder(path)}")
+            trouble = f"run {run.id} is already being worked on by process {lock.holder(path)}"
+            self._refused.append(Ended(run.id, trouble))
+            return
         if run.status().state is not RunState.QUEUED:  # of an earlier try
             (run.dir / layout.CANCEL).unlink(missing_ok=True)
         away = _Away(run, handle, "", None)
@@ -279,6 +282,9 @@ class RayExecutor:
         self._away[away.task] = away
 
     def wait(self, seconds: float) -> list[Ended]:
+        if self._refused:
+            refused, self._refused = self._refused, []
+            return refused
         self._pass_on_wishes()
         references = {away.reference: task for task, away in self._away.items()}
         if not references:

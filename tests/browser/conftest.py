@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = [
     "--no-sandbox",  # Chromium's own sandbox does not start as root, which CI machines are
     "--disable-gpu",
@@ -54,6 +54,7 @@ CONTRASTS = """() => {
   while (walker.nextNode()) {
     const element = walker.currentNode.parentElement;
     const text = walker.currentNode.data.trim();
+    if (element.closest('[data-testid=stIconMaterial]')) continue;  // the name of an icon, drawn as a picture
     if (!text || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
     const box = element.getBoundingClientRect();
     if (box.width < 2 || box.height < 2) continue;

@@ -13,13 +13,13 @@ import torch
 from recon_core.errors import InputError
 from recon_core.executors import Places, cluster
 from recon_core.executors.inline import InlineExecutor
-from recon_core.jobs import StopFlag, perform
+from recon_core.jobs import StopFlag
 from recon_core.jobs.search import SearchConfig, perform_search
 from recon_core.jobs.study import StudyConfig, perform_study, queue_study
-from recon_core.models import Architecture, build_network
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
+from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
 
 pytestmark = [
@@ -65,11 +65,7 @@ def second(nodes: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def model(store: RunStore, tmp_path: Path) -> Run:
-    network = build_network(Architecture((1, 8, 8), (10, 6), 1), init_scale="kaiming", seed=1)
-    torch.save(network.state_dict(), tmp_path / "theirs.pth")
-    run = store.create("model", {"path": str(tmp_path / "theirs.pth"), "input_shape": None})
-    perform(run, StopFlag())
-    return run
+    return imported_model(store, tmp_path)
 
 
 def asked(store: RunStore, model: Run, trials: int, **places: Any) -> Run:

@@ -8,15 +8,20 @@ import signal
 import time
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from recon_core.jobs import StopFlag, observer, perform
+from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.record import read_record
+from tests.studies.tiny_studies import FLOW, do_study, tiny_plan
 
-KILLS = {"train": 14, "reconstruct": 14, "search": 10, "match": 12}  # 50 in all
+KILLS = {"train": 14, "reconstruct": 14, "search": 10, "match": 12}  # 50 in all, and those of a study
+STUDY_KILLS = 6
 TRAIN: Mapping[str, Any] = {
     "data": {"source": "cifar10", "n": 8, "test_n": 16},
     "model": {"widths": [60, 60]},
@@ -26,7 +31,10 @@ ATTACK: Mapping[str, Any] = {"m": 16, "iterations": 60, "seeds": 2}
 
 
 def do(run: Run) -> None:
-    perform(run, StopFlag())
+    if run.kind == "study":
+        do_study(run)
+    else:
+        perform(run, StopFlag())
 
 
 def killed_after(run: Run, seconds: float) -> bool:
@@ -91,3 +99,39 @@ def test_killed_again_and_again_it_ends_as_if_undisturbed(
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6, msg=f"{name} of {kind} changed")
     assert store.check() == []
+
+
+def test_a_study_killed_with_the_run_it_was_at_ends_as_if_undisturbed(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs are done in the same process here, so that each kill takes both."""
+    monkeypatch.setattr(observer, "CHECKPOINT_SECONDS", 0.03)
+    plan = tiny_plan(points=[{"label": "none", "settings": FLOW}], references=[], seeds=[0, 1])
+    undisturbed = queue_study(RunStore(tmp_path / "undisturbed"), StudyConfig(plan=plan))
+    began = time.monotonic()
+    do(undisturbed)
+    usual = time.monotonic() - began
+
+    moments = random.Random(20261116)
+    kills = 0
+    while kills < STUDY_KILLS:
+        run = queue_study(store, StudyConfig(plan=plan))
+        while kills < STUDY_KILLS and killed_after(run, moments.uniform(0.0, 0.5 * usual)):
+            kills += 1
+            assert [problem for problem in store.check() if not problem.heals] == []
+        if run.status().state is not RunState.DONE:
+            do(run)
+        assert run.status().state is RunState.DONE
+        assert numbers(run) == numbers(undisturbed)
+        for summary in store.list():  # or the next study would find all of it done
+            if summary.kind == "train":
+                store.delete(summary.id, with_dependents=True)
+    assert [problem for problem in store.check() if not problem.heals] == []
+
+
+def numbers(run: Run) -> list[dict[str, Any]]:
+    """What a study came to, but for the times it took."""
+    return [
+        {name: value for name, value in cell.numbers.items() if not name.endswith("_seconds")}
+        for cell in read_record(run).cells
+    ]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from recon_core.attack import SEARCH_RANGES, AttackSettings
 from recon_core.attack.search import Sampler, SearchSettings
@@ -20,9 +19,9 @@ from recon_core.errors import InputError
 from recon_core.executors.inline import InlineExecutor
 from recon_core.jobs import StopFlag, perform
 from recon_core.jobs.search import check_storage, perform_search
-from recon_core.models import Architecture, build_network
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.nested import trial_store
+from tests.small_models import imported_model
 
 PROJECT = Path(__file__).parents[2]
 ATTACK = {"recipe": "paper", "m": 4, "iterations": 32, "engine": "closed", "dtype": "float32", "measure_every": 2,
@@ -31,11 +30,7 @@ ATTACK = {"recipe": "paper", "m": 4, "iterations": 32, "engine": "closed", "dtyp
 
 @pytest.fixture
 def model(store: RunStore, tmp_path: Path) -> Run:
-    network = build_network(Architecture((1, 8, 8), (10, 6), 1), init_scale="kaiming", seed=1)
-    torch.save(network.state_dict(), tmp_path / "theirs.pth")
-    run = store.create("model", {"path": str(tmp_path / "theirs.pth"), "input_shape": None})
-    perform(run, StopFlag())
-    return run
+    return imported_model(store, tmp_path)
 
 
 def asked(
