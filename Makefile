@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PORT ?= 8501
 BENCH ?= train
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin

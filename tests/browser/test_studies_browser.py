@@ -16,7 +16,8 @@ from tests.studies.tiny_studies import do_study, tiny_plan
 PATIENCE = 60_000  # milliseconds; CI machines are slow
 READABLE = 4.5
 # Where on the screen each model's mark is; lines carry models too, but only marks are clicked.
-MARKS = """chart => {
+MARKS = """async chart => {
+  while (!chart._fullLayout || !chart.calcdata) await new Promise(done => setTimeout(done, 50));  // not drawn yet
   const { xaxis, yaxis } = chart._fullLayout, box = chart.getBoundingClientRect(), places = {};
   for (const points of chart.calcdata) for (const point of points) {
     const { trace } = points[0];
