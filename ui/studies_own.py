@@ -9,7 +9,8 @@ import yaml
 
 from recon_core.errors import InputError
 from recon_core.presets import DEFAULT_PRESET, PRESETS
-from recon_core.studies.own import own_plan, plan_from_text, read_values, slug
+from recon_core.settings_text import read_values
+from recon_core.studies.own import own_plan, plan_from_text, slug
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.settings import describe_key, known_keys
 from recon_core.studies.starting import own_values

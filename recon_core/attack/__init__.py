@@ -2,7 +2,7 @@
 
 from recon_core.attack.autograd_loss import AutogradStationarity, gated_relu
 from recon_core.attack.recipes import RECIPES
-from recon_core.attack.session import AttackOutcome, Observer, Resume, StopReason, attack
+from recon_core.attack.session import AttackOutcome, StopReason, attack
 from recon_core.attack.settings import (
     AUTHORS_PRESETS,
     INVERSION_RANGES,
@@ -39,8 +39,6 @@ __all__ = [
     "Hinge",
     "LabelPolicy",
     "Measurement",
-    "Observer",
-    "Resume",
     "StationarityGradients",
     "StationarityLoss",
     "Stepper",

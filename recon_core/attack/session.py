@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from recon_core.attack.settings import AttackRecipe, AttackSettings
 from recon_core.attack.stepper import Candidates, Measurement, attack_device
 from recon_core.attack.target import Target
 from recon_core.errors import InputError
+from recon_core.observing import Observer, Resume
 
 _MEASURE_EVERY = {AttackRecipe.FAST: 10, AttackRecipe.PAPER: 25}
 # What all snapshots of a run may take; with very many candidates fewer are kept.
@@ -37,38 +38,6 @@ class StopReason(StrEnum):
     TIME = "used up its time"
     CANCELLED = "was stopped on request and can be resumed"
     DIVERGED = "lost its footing: the loss is no longer a finite number; try a smaller lr_x, lr_lam or alpha"
-
-
-class Observer(Protocol):
-    """Who listens to an attack."""
-
-    def metrics(self, row: Mapping[str, Any]) -> None: ...
-
-    def progress(self, step: int, fraction: float, message: str) -> None: ...
-
-    def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """candidates (m, *input_shape), multipliers (m,), labels (m,), float32, for live views.
-
-        Told at every measurement as well as when a picture is kept; to be used at once, the attack goes on with them.
-        """
-        ...
-
-    def log(self, sentence: str) -> None: ...
-
-    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
-
-    def checkpoint_due(self) -> bool: ...
-
-    def stop_requested(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Where to go on: what `Observer.checkpoint` was given."""
-
-    step: int
-    tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

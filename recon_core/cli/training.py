@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 
 from recon_core.cli.console import complain, out, progress_bar
 from recon_core.cli.findings import print_findings
 from recon_core.cli.stores import store_of
 from recon_core.config import TrainConfig, assign, parse_config
-from recon_core.errors import InputError
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size, find_preset
+from recon_core.settings_text import read_settings
 from recon_core.store import Run, RunState
 
 NO_PRESET = "none"
@@ -62,22 +61,10 @@ def training_config(preset: str, size: Size, file: Path | None, settings: list[s
     """Preset, file and settings, merged in that order and checked."""
     values = {} if preset == NO_PRESET else find_preset(preset).values(size)
     if file is not None:
-        values = _merge(values, _read_settings(file))
+        values = _merge(values, read_settings(file, "config file"))
     for setting in settings:
         assign(TrainConfig, values, setting)
     return parse_config(TrainConfig, values)
-
-
-def _read_settings(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read config file {str(file)!r}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise InputError(f"config file {str(file)!r} is neither JSON nor YAML") from None
-    if not isinstance(values, dict):
-        raise InputError(f"config file {str(file)!r} must hold settings by name, got {type(values).__name__}")
-    return values
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -187,11 +187,12 @@ class _Companion:
     """A process that does one run after the other. It ends with this one: its input closes then."""
 
     def __init__(self, shares: dict[str, str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the process)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "recon_core.executors.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
             env={**module_environment(), **shares},
         )
@@ -210,8 +211,15 @@ class _Companion:
         try:
             trouble: str | None = json.loads(line)["trouble"]
         except (ValueError, KeyError, TypeError):
-            return f"its process ended with code {self.process.wait()}"
+            return f"its process on {socket.gethostname()} ended with code {self.process.wait()}{self._last_words()}"
         return trouble
+
+    def _last_words(self) -> str:
+        """Usually the name of a package that is missing there."""
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
+        lines = self._said.read().decode(errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {said[:200]}" if said else ""
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -254,7 +262,12 @@ class RayExecutor:
         assert places.cluster is not None
         self._ray = connect(places.cluster)
         self._places, self._log = places, log
-        self._home = self._start_home()
+        try:
+            self._check_that_a_run_fits()
+            self._home = self._start_home()
+        except BaseException:
+            self._ray.shutdown()
+            raise
         self._sent: dict[str, Any] = {}
         self._away: dict[str, _Away] = {}
         self._refused: list[Ended] = []
@@ -322,12 +335,29 @@ class RayExecutor:
         )
         return made.remote()
 
+    def _check_that_a_run_fits(self) -> None:
+        """Ray would keep it waiting for ever, in case such a node should join."""
+        shares = self._shares()
+        if any(self._fitting(share) for share in shares):
+            return
+        asked, has = _words(self._places.cpus, self._places.gpus), " and ".join(_words(*share) for share in shares[:3])
+        raise InputError(
+            f"a run is to have {asked}, but no node of the cluster at {self._places.cluster!r} has that: they have "
+            f"{has}; ask for less by --cpus-per-run and --gpus-per-run, or add a larger node first"
+        )
+
+    def _shares(self) -> list[tuple[float, float]]:
+        """Cores and GPUs of each node."""
+        found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return [(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in found]
+
+    def _fitting(self, share: tuple[float, float]) -> int:
+        """How many runs a node has room for; none is spread over two."""
+        wanted = (self._places.cpus, self._places.gpus)
+        return min(int(has / needs + 1e-6) for has, needs in zip(share, wanted, strict=True) if needs)
+
     def _room(self) -> int:
-        resources = self._ray.cluster_resources()
-        rooms = [resources.get("CPU", 0.0) / self._places.cpus]
-        if self._places.gpus:
-            rooms.append(resources.get("GPU", 0.0) / self._places.gpus)
-        room = max(1, int(min(rooms) + 1e-6))
+        room = max(1, sum(map(self._fitting, self._shares())))  # of none we wait for the next to join
         return min(room, self._places.workers or room)
 
     def _send(self, away: _Away) -> None:
@@ -410,3 +440,7 @@ class RayExecutor:
 
 def _short(error: BaseException) -> str:
     return type(error).__name__
+
+
+def _words(cpus: float, gpus: float) -> str:
+    return f"{cpus:g} {'core' if cpus == 1 else 'cores'}" + (f", {gpus:g} GPU" if gpus else "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
-from recon_core.errors import InputError
 from recon_core.executors.cluster import connect
 
 _PATIENCE_SECONDS = 60.0
@@ -48,7 +47,7 @@ def look_at(address: str) -> list[Node]:
             except ray.exceptions.RayError as error:
                 lines = str(error).strip().splitlines() or [type(error).__name__]
                 found.append(Node(*known, trouble=lines[-1][:200]))
-        return found
+        return sorted(found, key=lambda node: node.host)
     finally:
         ray.shutdown()
 
@@ -62,13 +61,3 @@ def introduce() -> tuple[str, str]:
     for load in JOBS.values():
         load()
     return platform.python_version(), str(torch.__version__)
-
-
-def check_cluster(address: str) -> None:
-    """Raise where no node of a cluster can do runs."""
-    nodes = look_at(address)
-    if not any(node.trouble is None for node in nodes):
-        reasons = "; ".join(sorted({node.trouble or "" for node in nodes}))
-        raise InputError(
-            f"no node of the cluster at {address!r} can do runs: {reasons}; install requirements.txt there"
-        )

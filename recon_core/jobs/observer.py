@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from recon_core.jobs.signals import StopFlag
+from recon_core.observing import Resume
 from recon_core.store import RunWriter
 
 if TYPE_CHECKING:
@@ -21,8 +22,14 @@ _SMALL_SNAPSHOT_BYTES = 2**16
 _SNAPSHOT_BYTES_PER_SECOND = 4 * 2**20  # ten thousand images twice a minute
 
 
+def last_checkpoint(writer: RunWriter) -> Resume | None:
+    """Where the work of an earlier try can go on."""
+    found = writer.latest_checkpoint()
+    return None if found is None else Resume(found.step, found.tensors, found.meta)
+
+
 class StoreObserver:
-    """Listens to training and to attacks alike; see their `Observer`. Live pictures go into the file `pictures`."""
+    """The `Observer` of trainings and attacks that are runs. Live pictures go into the file `pictures`."""
 
     def __init__(
         self,

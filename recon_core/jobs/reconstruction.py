@@ -13,7 +13,6 @@ from torch import Tensor
 from recon_core.attack import (
     AttackOutcome,
     AttackSettings,
-    Resume,
     StopReason,
     Target,
     attack,
@@ -34,7 +33,7 @@ from recon_core.attack.stepper import make_engine
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
 from recon_core.jobs.models import AttackModel, model_of
-from recon_core.jobs.observer import StoreObserver
+from recon_core.jobs.observer import StoreObserver, last_checkpoint
 from recon_core.jobs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
@@ -147,9 +146,7 @@ def _attack(
     writer.start(settings.total_steps)
     if (warning := warning_for(model, settings)) is not None:
         writer.log(warning)
-    found = writer.latest_checkpoint()
-    resume = None if found is None else Resume(found.step, found.tensors, found.meta)
-    outcome = attack(target, settings, observer, resume)
+    outcome = attack(target, settings, observer, last_checkpoint(writer))
     state = STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from recon_core.attack import AttackRecipe, AttackSettings, Engine, Resume, StopReason, attack
+from recon_core.attack import AttackRecipe, AttackSettings, Engine, StopReason, attack
 from recon_core.attack.search import (
     SearchSettings,
     Trial,
@@ -25,7 +25,7 @@ from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
 from recon_core.executors import Ended, Executor, Places, executor_for
 from recon_core.jobs.models import AttackModel, model_of
-from recon_core.jobs.observer import StoreObserver
+from recon_core.jobs.observer import StoreObserver, last_checkpoint
 from recon_core.jobs.reconstruction import (
     ReconstructConfig,
     attack_settings,
@@ -133,8 +133,7 @@ def perform_trial(run: Run, writer: RunWriter, stop: StopFlag, listener: Listene
     target = target_of(model_of(home_store(run).open(config.attack.model)), config.attack)
     observer = _TrialObserver(writer, stop, listener, config)
     writer.start(settings.total_steps)
-    found = writer.latest_checkpoint()
-    resume = None if found is None else Resume(found.step, found.tensors, found.meta)
+    resume = last_checkpoint(writer)
     for row in run.metrics():
         if resume is not None and row["step"] <= resume.step:
             observer.look(row)

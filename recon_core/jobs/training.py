@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
-from recon_core.jobs.observer import StoreObserver
+from recon_core.jobs.observer import StoreObserver, last_checkpoint
 from recon_core.jobs.signals import StopFlag
 from recon_core.store import Run, RunState, RunWriter
-from recon_core.training import Resume, StopReason, train
+from recon_core.training import StopReason, train
 
 _STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 
@@ -22,9 +22,7 @@ def perform_training(
     if data is None:
         data = load_task(config.data, progress=lambda message, fraction: listener(fraction, message))
     writer.start(config.training.epochs)
-    found = writer.latest_checkpoint()
-    resume = None if found is None else Resume(found.step, found.tensors, found.meta)
-    outcome = train(config, data, StoreObserver(writer, stop, listener, "recording"), resume)
+    outcome = train(config, data, StoreObserver(writer, stop, listener, "recording"), last_checkpoint(writer))
     state = _STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")

@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-import yaml
 from pydantic import Field
 
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
 from recon_core.presets import Size, find_preset
-from recon_core.studies.plan import MOST_SEEDS, Scale, StudyPlan, Variant
+from recon_core.settings_text import read_settings, settings_of
+from recon_core.studies.plan import MOST_CELLS, MOST_SEEDS, Scale, StudyPlan, Variant
 from recon_core.studies.settings import Settings, checked, full_key
 
 _LOG_RATIO = 20.0
@@ -40,7 +40,7 @@ _TITLES = {
     "attack.iterations": "iterations of the attack",
     "attack.m": "candidates",
 }
-MOST_BYTES = 1_000_000
+_STUDY_FILE = "study file"
 
 
 class OwnStudy(Frozen):
@@ -76,7 +76,7 @@ class OwnStudy(Frozen):
                 "points": points,
                 "panels": panels,
                 "overlay": len(panels) > 1,
-                "references": [Variant(label=label, settings=values) for label, values in self.references.items()],
+                "references": [_variant(label, values) for label, values in self.references.items()],
                 "base": base,
                 "seeds": _seeds(self.seeds),
                 "floor": self.floor,
@@ -94,11 +94,14 @@ class OwnStudy(Frozen):
                 "a study varies something: give either vary, e.g. vary: {data.n: [10, 50]}, or points by name"
             )
         if self.points:
-            return [Variant(label=label, settings=values) for label, values in self.points.items()], [Variant(label="")]
+            return [_variant(label, values) for label, values in self.points.items()], [Variant(label="")]
         (key, values), *others = self.vary.items()
         for name, listed in self.vary.items():
             if not listed:
                 raise InputError(f"vary {name!r} lists no values; give at least one")
+        models = math.prod(map(len, self.vary.values()))
+        if models > MOST_CELLS:  # before all of them are written down
+            raise InputError(f"that is {models} models; a study has at most {MOST_CELLS}, vary less at once")
         choices = [value_variants(other, listed) for other, listed in others]
         panels = [_joined(choice) for choice in itertools.product(*choices)] if choices else [Variant(label="")]
         return value_variants(key, values), panels
@@ -106,51 +109,16 @@ class OwnStudy(Frozen):
 
 def read_own(file: Path) -> StudyPlan:
     """A study from a file; the file's name is the study's unless it says another."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read study file {str(file)!r}: {error.strerror}") from None
-    return plan_from_text(str(file), content)
+    return _named_after(file, read_settings(file, _STUDY_FILE))
 
 
 def plan_from_text(file_name: str, content: bytes) -> StudyPlan:
     """A study from a file's content; the file's name is the study's unless it says another."""
-    if len(content) > MOST_BYTES:
-        raise InputError(f"study file {file_name!r} has more than {MOST_BYTES} bytes; a study is a page of text")
-    values = read_values(content, f"study file {file_name!r}")
-    if not isinstance(values, dict):
-        raise InputError(
-            f"study file {file_name!r} must hold settings by name, e.g. vary: {{data.n: [10, 50]}}, "
-            f"got {type(values).__name__}"
-        )
-    named = {str(key): value for key, value in values.items()}
-    return own_plan({"name": PurePath(file_name).stem or "own-study", **named})
+    return _named_after(PurePath(file_name), settings_of(content, f"{_STUDY_FILE} {file_name!r}"))
 
 
-def read_values(text: str | bytes, what: str) -> Any:
-    """YAML or JSON as plain values. Numbers such as 1e-3, which YAML takes for words, are numbers here."""
-    try:
-        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        # A few aliases of aliases make a page of text as large as the memory.
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(decoded)):
-            raise InputError(f"{what} uses YAML's aliases (*name); write the values out")
-        return _with_numbers(yaml.safe_load(decoded))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
-        raise InputError(f"{what} is neither JSON nor YAML; check its brackets and colons") from None
-
-
-def _with_numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _with_numbers(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_with_numbers(part) for part in value]
-    if isinstance(value, str) and value[:1] in "+-.0123456789" and any(letter.isdigit() for letter in value):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
+def _named_after(file: PurePath, values: Mapping[str, Any]) -> StudyPlan:
+    return own_plan({"name": file.stem or "own-study", **values})
 
 
 def own_plan(values: Mapping[str, Any]) -> StudyPlan:
@@ -161,7 +129,7 @@ def own_plan(values: Mapping[str, Any]) -> StudyPlan:
 def value_variants(key: str, values: Sequence[Any]) -> list[Variant]:
     """One variant for each value of a setting; None takes the setting back and is called none."""
     whole = full_key(key)
-    return [Variant(label=value_label(value), settings={whole: value}, position=_number(value)) for value in values]
+    return [_variant(value_label(value), {whole: value}, _number(value)) for value in values]
 
 
 def value_label(value: Any) -> str:
@@ -204,7 +172,12 @@ def _joined(choice: Sequence[Variant]) -> Variant:
         settings |= part.settings
     names = [next(iter(part.settings)).rpartition(".")[2].replace("_", " ") for part in choice]
     label = ", ".join(f"{name} {part.label}" for name, part in zip(names, choice, strict=True))
-    return Variant(label=label[:80], settings=settings)
+    return _variant(label[:80], settings)
+
+
+def _variant(label: str, settings: Mapping[str, Any], position: float | None = None) -> Variant:
+    """What a person wrote can be wrong, and is then a sentence."""
+    return parse_config(Variant, {"label": label, "settings": settings, "position": position})
 
 
 def _seeds(asked: int | list[int]) -> list[int]:

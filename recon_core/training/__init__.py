@@ -1,5 +1,5 @@
 """Train to the margin: recipes, losses, and how close a network came to its KKT point."""
 
-from recon_core.training.session import Observer, Resume, StopReason, TrainOutcome, train
+from recon_core.training.session import StopReason, TrainOutcome, train
 
-__all__ = ["Observer", "Resume", "StopReason", "TrainOutcome", "train"]
+__all__ = ["StopReason", "TrainOutcome", "train"]

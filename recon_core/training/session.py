@@ -20,6 +20,7 @@ from recon_core.config import Recipe, Task, TrainConfig
 from recon_core.data import TaskData
 from recon_core.devices import DTYPES, pick_device
 from recon_core.models import Network, architecture_of, build_network
+from recon_core.observing import Observer, Resume
 from recon_core.training.descent import DescentRecipe
 from recon_core.training.flow import FlowRecipe
 from recon_core.training.heads import Head
@@ -48,33 +49,6 @@ class StopReason(StrEnum):
     TIME = "used up its time"
     CANCELLED = "was stopped on request and can be resumed"
     DIVERGED = "lost its footing: the loss is no longer a finite number; try a smaller learning rate or max_change"
-
-
-class Observer(Protocol):
-    """Who listens to a training run."""
-
-    def metrics(self, row: Mapping[str, Any]) -> None: ...
-
-    def progress(self, step: int, fraction: float, message: str) -> None: ...
-
-    def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """fields (side, side), the output of a planar network for live views, float32 on the CPU."""
-        ...
-
-    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
-
-    def checkpoint_due(self) -> bool: ...
-
-    def stop_requested(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Where to go on: what `Observer.checkpoint` was given."""
-
-    step: int
-    tensors: Mapping[str, Tensor]
-    meta: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

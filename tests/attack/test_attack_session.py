@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 import recon_core.attack
-from recon_core.attack import AttackOutcome, AttackSettings, Resume, StopReason, Target, attack
+from recon_core.attack import AttackOutcome, AttackSettings, StopReason, Target, attack
 from recon_core.attack.paper import PaperRecipe
 from recon_core.config import BiasMode, Task, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
+from recon_core.observing import Resume
 
 
 class Recorder:
@@ -244,7 +245,7 @@ def test_what_does_not_fit_is_said(target: Any, values: dict[str, Any], sentence
 def test_attacker_imports_weights_only() -> None:
     """Neither data nor matching, training nor the store: by name, in every file of the attack."""
     folder = Path(recon_core.attack.__file__).parent
-    allowed = {"attack", "config", "errors", "devices", "models"}
+    allowed = {"attack", "config", "errors", "devices", "models", "observing"}
     files = sorted(folder.glob("*.py"))
     assert folder / "session.py" in files
     for file in files:

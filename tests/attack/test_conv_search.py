@@ -15,10 +15,10 @@ from recon_core.attack import AttackSettings, Target, attack
 from recon_core.attack.autograd_loss import AutogradStationarity
 from recon_core.attack.fast_conv import ConvSearch, FastConvRecipe, _fit
 from recon_core.attack.recipes import make_stepper
-from recon_core.attack.session import Resume
 from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
+from recon_core.observing import Resume
 
 SHAPE = (3, 8, 8)
 

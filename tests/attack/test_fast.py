@@ -11,12 +11,13 @@ import torch
 
 from recon_core.attack.fast import FastRecipe, adam_direction, scaled_start
 from recon_core.attack.rowspace import knee, row_space
-from recon_core.attack.session import Resume, StopReason, attack
+from recon_core.attack.session import StopReason, attack
 from recon_core.attack.settings import AttackSettings
 from recon_core.attack.stationarity import DenseStationarity
 from recon_core.attack.target import Target
 from recon_core.config import BiasMode, Task
 from recon_core.models import Architecture, Network, build_network
+from recon_core.observing import Resume
 
 
 class Listener:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
+from streamlit.testing.v1 import AppTest
 
 from recon_core.errors import InputError
-from recon_core.executors import Places, cluster
+from recon_core.executors import Places, cluster, move
 from recon_core.executors.inline import InlineExecutor
-from recon_core.jobs import StopFlag
+from recon_core.jobs import StopFlag, queue
 from recon_core.jobs.search import SearchConfig, perform_search
 from recon_core.jobs.study import StudyConfig, perform_study, queue_study
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
+from tests.processes import end_processes, wait_for
 from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
 
@@ -33,10 +37,23 @@ pytestmark = [
 LOOPBACK, SECOND = "127.0.0.2", "127.0.0.3"
 ATTACK = {"recipe": "paper", "m": 4, "iterations": 400, "engine": "closed", "dtype": "float32", "measure_every": 50,
           "snapshots": 2, "device": "cpu"}  # fmt: skip
+LONG = {
+    "data": {"source": "circle", "n": 6},
+    "model": {"widths": [30, 30]},
+    "training": {"recipe": "paper", "epochs": 10**9},
+}
+PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
+def client_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def nodes(client_port: int) -> Iterator[Any]:
     """A head with one core; tests add nodes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -48,6 +65,7 @@ def nodes() -> Iterator[Any]:
                 "num_cpus": 1,
                 "node_ip_address": LOOPBACK,
                 "include_dashboard": False,
+                "ray_client_server_port": client_port,
                 "_system_config": {"health_check_period_ms": 1000},  # or a dead node is mourned for half a minute
             },
         )
@@ -118,12 +136,7 @@ def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
 ) -> None:
     """One long training, told by its log where it was and where it went on."""
     monkeypatch.setattr(cluster, "_MIRROR_SECONDS", 0.3)
-    long = {
-        "data": {"source": "circle", "n": 6},
-        "model": {"widths": [30, 30]},
-        "training": {"recipe": "paper", "epochs": 10**9},
-    }
-    runs = [store.create("train", long) for _ in range(2)]
+    runs = [store.create("train", LONG) for _ in range(2)]
     executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
     try:
         for run in runs:
@@ -170,6 +183,93 @@ def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
         known = {name: value for name, value in expected.numbers.items() if not name.endswith("_seconds")}
         assert known.items() <= found.numbers.items()
     assert store.check() == []
+
+
+def test_a_search_in_the_dashboard_is_followed_stopped_and_taken_back(
+    nodes: Any, second: Any, store: RunStore, model: Run
+) -> None:
+    here = asked(store, model, 16)
+    search(here, executor=InlineExecutor())
+    run = asked(store, model, 16, cluster=nodes.address)
+    try:
+        queue.submit(run)
+        wait_for(lambda: len(run.metrics()) >= 2, 60)
+        page = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+        page.query_params["run"] = run.id
+        page.switch_page("pages/2_Reconstruct.py").run()
+        assert not page.exception
+        [bar] = page.get("progress")
+        assert "of 16 trials ended" in bar.proto.text
+        page.button(key=f"cancel-{run.id}").click().run()
+        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        assert len(run.metrics()) < 16
+        move(run, {"cluster": "none"})
+        queue.resume(run)
+        wait_for(lambda: run.status().state is RunState.DONE, 60)
+    finally:
+        end_processes(store.root)
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []
+
+
+def test_from_outside_a_cluster(nodes: Any, second: Any, client_port: int, store: RunStore, model: Run) -> None:
+    """By Ray's client: nothing of this process is part of the cluster."""
+    here, run = asked(store, model, 4), asked(store, model, 4, cluster=f"ray://{LOOPBACK}:{client_port}")
+    search(here, executor=InlineExecutor())
+    assert search(run) is RunState.DONE
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []
+
+
+def test_runs_share_a_gpu_where_there_is_one(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+    """Ray takes our word for the GPU: what is tested is who gets a share of it."""
+    node = nodes.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND)
+    try:
+        executor = cluster.RayExecutor(Places(cluster=nodes.address, gpus=0.5), tmp_path / "log.txt")
+        try:
+            assert executor.places() == 2  # the head's core has no GPU beside it
+            runs = [store.create("train", LONG) for _ in range(2)]
+            for run in runs:
+                executor.submit(run)
+            deadline = time.monotonic() + 60
+            while not all(run.status().step > 0 for run in runs):
+                assert executor.wait(0.2) == []
+                assert time.monotonic() < deadline
+            assert [_environment(process).get("CUDA_VISIBLE_DEVICES") for process in _at_work()] == ["0", "0"]
+        finally:
+            executor.close()
+        assert [run.status().state for run in runs] == [RunState.CANCELLED] * 2
+    finally:
+        nodes.remove_node(node)
+
+
+def _at_work() -> list[psutil.Process]:
+    """Processes that do runs for a task of Ray's."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "recon_core.executors.worker" in (process.info["cmdline"] or []) and "RAY_JOB_ID" in _environment(process)
+    ]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+@pytest.mark.parametrize("wish", [{"gpus": 0.5}, {"cpus": 3}])
+def test_more_than_any_node_has_is_a_sentence(nodes: Any, second: Any, tmp_path: Path, wish: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"a run is to have .* no node .* has that: they have 1 core and 1 core; ask"):
+        cluster.RayExecutor(Places(cluster=nodes.address, **wish), tmp_path / "log.txt")
+
+
+def test_every_node_is_asked_whether_it_is_fit(nodes: Any, second: Any, cli: Callable[..., Any]) -> None:
+    code, table, said = cli("cluster", nodes.address)
+    assert (code, said.strip()) == (0, "2 of 2 nodes can do runs, 2 cores in all")
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [LOOPBACK, SECOND]
+    assert table.count(torch.__version__) == 2
 
 
 @pytest.mark.parametrize("address", [f"{LOOPBACK}:9", f"ray://{LOOPBACK}:9"])

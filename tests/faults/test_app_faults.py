@@ -293,7 +293,8 @@ def test_a_clock_that_jumps(
     jump.write_text("0")
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("JUMP_FILE", str(jump))
-    first = waiting_to_be_resumed(store, {**SECONDS_LONG, "training": {"recipe": "paper", "epochs": 20_000}}, "first")
+    longer = {**SECONDS_LONG, "training": {"recipe": "paper", "epochs": 200_000}}
+    first = waiting_to_be_resumed(store, longer, "first")
     second = waiting_to_be_resumed(store, SHORT, "second")
     app = start_app()
     resume_in(app, first)
@@ -314,9 +315,10 @@ def test_a_clock_that_jumps(
             updated = first.status().updated or ""
             jumped = time.strftime("%Y-%m-%dT%H", time.gmtime(time.time() + seconds))
             assert updated.startswith(jumped), "the clock did not jump where the run is at work"
+        assert queue.cancel(first)
         wait_for(lambda: state(second) is RunState.DONE)
         visitor.wait_until(lambda page: "reached the target loss" in page.words)
-    assert state(first) is RunState.DONE
+    assert state(first) is RunState.CANCELLED
     for words in seen:
         left = re.findall(r"about ([^·\n]*?) left", words)
         assert left, words

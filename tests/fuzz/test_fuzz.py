@@ -1,4 +1,4 @@
-"""Whatever is read from outside, broken in over 900 generated ways.
+"""Whatever is read from outside, broken in some 1,700 generated ways.
 
 Each case must end in one sentence or in a value, must not run anything, must leave no file behind, and all
 of them together must not grow the process beyond `MEMORY_BOUND`. Hand-made cases stand beside each reader.
@@ -28,10 +28,15 @@ from recon_core.attack import AttackSettings
 from recon_core.config import DataConfig, TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.errors import AfterimageError
+from recon_core.executors import Places
 from recon_core.jobs.match_source import MatchConfig
 from recon_core.models.foreign import read_checkpoint
-from recon_core.store import RunState, RunStore
+from recon_core.settings_text import read_values
+from recon_core.store import RunState, RunStore, layout
 from recon_core.store.ids import checked_id, checked_name
+from recon_core.studies.cells import expand
+from recon_core.studies.own import plan_from_text
+from recon_core.studies.settings import known_keys
 
 MEMORY_BOUND = 768 * 2**20
 """Bytes by which the whole module may raise the peak of the process: room for one refused file at its limit."""
@@ -240,6 +245,35 @@ class TestRunZips:
         assert store.list() == []
 
 
+class TestRunFolders:
+    """A store on a disk that others write to, or that was damaged: looked at, never trusted."""
+
+    @many
+    @given(data=st.data())
+    def test_broken_files_of_a_run(self, tmp_path: Path, run_zip: bytes, data: st.DataObject) -> None:
+        whole = tmp_path / "run.zip"
+        whole.write_bytes(run_zip)
+        store = RunStore(tmp_path / "store")
+        for known in store.list():
+            store.delete(known.id)
+        [run] = store.import_zip(whole)
+        name = data.draw(st.sampled_from([layout.RUN, layout.STATUS, layout.CONFIG, layout.METRICS, layout.RESULT]))
+        file = store.root / run.id / name
+        file.chmod(0o644)
+        file.write_bytes(data.draw(broken(file.read_bytes())))
+        [listed] = store.list()  # damaged or not, it can be seen and deleted
+        for read in (
+            store.check,
+            run.status,
+            run.metrics,
+            run.result,
+            lambda: run.config,
+            lambda: run.tensors("weights"),
+        ):
+            refused_or_read(read)
+        assert listed.id == run.id
+
+
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -258,6 +292,15 @@ values = st.recursive(
 def some_config(kind: type) -> st.SearchStrategy[dict[str, Any]]:
     names = list(kind.model_fields)  # type: ignore[attr-defined]
     return st.dictionaries(st.one_of(st.sampled_from(names), st.text(max_size=8)), values, max_size=4)
+
+
+STUDY = """name: mine
+preset: cifar10-50
+set: {attack.iterations: 600}
+vary: {data.n: [10, 20, 50], model.bias: [first, none]}
+seeds: 3
+references: {small start: {model.init_scale: 0.001}}
+"""
 
 
 class TestSettings:
@@ -280,6 +323,58 @@ class TestSettings:
     @given(some_config(MatchConfig))
     def test_match_settings(self, config: dict[str, Any]) -> None:
         refused_or_read(lambda: parse_config(MatchConfig, config))
+
+    @many
+    @given(some_config(Places))
+    def test_places(self, config: dict[str, Any]) -> None:
+        refused_or_read(lambda: parse_config(Places, config))
+
+    @many
+    @given(broken(STUDY.encode()))
+    def test_broken_study_files(self, content: bytes) -> None:
+        refused_or_read(lambda: expand(plan_from_text("mine.yaml", content)))
+
+    @many
+    @given(
+        st.fixed_dictionaries(
+            {"vary": st.dictionaries(st.sampled_from(known_keys()), st.lists(values, max_size=40), max_size=30)},
+            optional={
+                "set": st.dictionaries(st.sampled_from(known_keys()), values, max_size=3),
+                "seeds": values,
+                "preset": st.sampled_from(["cifar10-50", "circle", "?"]),
+                "scale": st.sampled_from(["log", "linear", 3]),
+                "references": st.dictionaries(st.text(max_size=5), values, max_size=3),
+            },
+        )
+    )
+    def test_studies_of_anything(self, study: dict[str, Any]) -> None:
+        """Thirty keys of forty values are more models than there are atoms."""
+        refused_or_read(lambda: expand(plan_from_text("mine.json", json.dumps(study).encode())))
+
+    @many
+    @given(st.text(st.sampled_from("[]{}:,-&*a!? \n'\"0x1e#|>%@`"), max_size=60))
+    def test_text_that_is_hardly_yaml(self, text: str) -> None:
+        refused_or_read(lambda: read_values(text, "it"))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]",
+            "!!python/object/apply:os.system ['true']",
+            "[" * 100_000,
+            "{a: " * 5_000,
+            f"n: 0x{'f' * 9_000}",
+            f"n: {'9' * 9_000}",
+            "n: 1e400\nwidths: [.inf, .nan, -.inf]",
+        ],
+    )
+    def test_text_made_to_hurt(self, text: str, tmp_path: Path, cli: Callable[..., tuple[int, str, str]]) -> None:
+        (tmp_path / "mine.yaml").write_text(text)
+        for command in (("train", "--config"), ("study",)):
+            code, _, said = cli(*command, "mine.yaml", "--quiet")
+            assert code == 2, said
+            assert said.count("\n") == 1
+            assert len(said) < 1200
 
     @many
     @given(st.text(max_size=200))

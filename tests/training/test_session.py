@@ -10,7 +10,8 @@ import torch
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
-from recon_core.training import Resume, StopReason, TrainOutcome, train
+from recon_core.observing import Resume
+from recon_core.training import StopReason, TrainOutcome, train
 from recon_core.training.session import FIELD_SIDE, field_grid
 
 
