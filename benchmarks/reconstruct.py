@@ -48,7 +48,8 @@ class _Listener:
     def log(self, sentence: str) -> None: ...
 
     def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        self.taken.append((time.perf_counter() - self.started, tensors["candidates"]))
+        if "candidates" in tensors:  # a planar training shows fields instead
+            self.taken.append((time.perf_counter() - self.started, tensors["candidates"].clone()))
 
     def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
 

@@ -9,7 +9,7 @@ import streamlit as st
 
 from recon_core.config import parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
-from recon_core.executors import move
+from recon_core.executors import NOWHERE, move
 from recon_core.jobs import queue
 from recon_core.jobs.requests import place_words
 from recon_core.jobs.study import StudyConfig, queue_study
@@ -71,7 +71,7 @@ def _start(config: StudyConfig, words: Sequence[str], places: Mapping[str, Any])
     elif run.status().state is RunState.DONE:
         st.toast("This very study was done before; here it is.", icon=":material/history:")
     elif not is_active(run.status()):
-        move(run, places)
+        move(run, {**places, "cluster": config.cluster or NOWHERE})
         queue.resume(run)
         st.toast("This very study was begun before and goes on.", icon=":material/history:")
     forget()

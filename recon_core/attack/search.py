@@ -34,6 +34,7 @@ _FIRST_RUNG = 16
 # To open a database, which another search may be setting up at this moment.
 _TRIES, _PAUSE_SECONDS = 4, 0.5
 _OWNER, _RUN, _SECONDS, _DIVERGED, _WORKERS = "owner", "run", "seconds", "diverged", "workers"
+_IDENTITY = "identity"
 
 TrialState = Literal["complete", "diverged", "pruned", "running", "failed"]
 
@@ -131,7 +132,9 @@ class TrialBook:
         url: str | None = None,
         name: str = "search",
         shared: bool = False,
+        identity: str = "",
     ) -> None:
+        """`identity` says what is searched: those who share a book must mean the same."""
         import optuna
 
         self._settings, self._owner, self._shared = settings, owner, shared
@@ -141,6 +144,11 @@ class TrialBook:
         )
         if _WORKERS not in self._study.user_attrs:
             self._study.set_user_attr(_WORKERS, workers)
+        if self._study.user_attrs.get(_IDENTITY, identity) != identity:
+            raise InputError(
+                f"the searches that share {name!r} attack another model, or with other settings; choose another name"
+            )
+        self._study.set_user_attr(_IDENTITY, identity)
         self.workers = int(self._study.user_attrs[_WORKERS])
         self._study.sampler = _ByNumber(settings, self.workers)
 

@@ -8,82 +8,37 @@ up. What a node did is copied back every second; when a node dies its runs go on
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import recon_core
 from recon_core.errors import AfterimageError, InputError
 from recon_core.executors import mirror
+from recon_core.executors.away import Parcel, perform_away
+from recon_core.executors.connection import connect
 from recon_core.executors.protocol import ATTACKS, PATIENCE, Ended, Places
-from recon_core.jobs.queue import module_environment
 from recon_core.store import Run, RunState, layout, lock
 from recon_core.store.nested import ancestors, home_store
 from recon_core.store.record import now, stopped, write_status
 from recon_core.store.writer import tidy
 
-_INSTALL = "pip install -r requirements-cluster.txt"
-_HOW = "start one with: ray start --head, and name it auto, host:6379, or ray://host:10001 from outside"
-_PROJECT = Path(recon_core.__file__).parents[1]
-# What a run needs of the project is the engine and the embedded images.
-_NOT_SENT = [".git", ".venv", ".ci", "runs", "tests", "benchmarks", "pages", "ui", "out", "assets/screens"]
-_FOLDER_PREFIX = "afterimage-node-"
 _CAPACITY_SECONDS = 5.0
-_ANSWER_SECONDS = 5.0
-_MIRROR_SECONDS = 1.0
+_MOST_KEPT = 8
+"""Models held for the tasks to come."""
 _MOST_NODES_LOST = 5
 """By one run, before it is given up: by then it is likelier that the run kills its nodes."""
 
 
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise InputError(f"a cluster needs Ray, which is not installed; install it with: {_INSTALL}") from None
-    return ray
+class News(NamedTuple):
+    """What came back from nodes, by task, and what is to be answered once it is on the disk."""
 
-
-def connect(address: str) -> Any:
-    """Ray, connected. Raises a sentence where there is no cluster at `address`."""
-    ray = _import_ray()
-    _knock(address)
-    environment = {"working_dir": str(_PROJECT), "excludes": _NOT_SENT}
-    try:
-        ray.init(
-            address=address,
-            runtime_env=environment,
-            log_to_driver=False,
-            logging_level="ERROR",
-            ignore_reinit_error=True,
-            namespace="afterimage",
-        )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"no Ray cluster answers at {address!r} ({reason}); {_HOW}") from None
-    return ray
-
-
-def _knock(address: str) -> None:
-    """Ray itself tries for minutes before it says that nobody is there."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto" or not host or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(f"no Ray cluster answers at {address!r} ({error}); {_HOW}") from None
+    birth: str
+    version: int
+    pieces: dict[str, list[mirror.Piece]]
 
 
 class _Home:
@@ -91,155 +46,20 @@ class _Home:
 
     def __init__(self) -> None:
         self._birth = uuid.uuid4().hex
-        self._news: list[tuple[str, list[mirror.Piece]]] = []
+        self._pending = mirror.Pending()
         self._unwanted: set[str] = set()
 
     def report(self, task: str, pieces: list[mirror.Piece]) -> tuple[bool, str]:
         """Whether to stop, and who was told."""
-        self._news.append((task, pieces))
+        self._pending.add(task, pieces)
         return task in self._unwanted, self._birth
 
-    def collect(self) -> list[tuple[str, list[mirror.Piece]]]:
-        news, self._news = self._news, []
-        return news
-
-    def stop(self, tasks: list[str]) -> None:
-        self._unwanted.update(tasks)
-
-
-class Parcel(NamedTuple):
-    """A run folder on its way to a node."""
-
-    path: str
-    """Below the store."""
-    pieces: list[mirror.Piece]
-    attacks: bool = False
-
-
-def perform_away(task: str, own: Parcel, others: Sequence[Any], home: Any, shares: dict[str, str]) -> str | None:
-    """On a node: do the run in a folder of its own. What kept it from being worked on, if anything did."""
-    import ray
-
-    with _folder_of_its_own() as root:
-        for parcel in [*ray.get(list(others)), own]:
-            folder = root / parcel.path
-            folder.mkdir(parents=True, exist_ok=True)
-            mirror.apply(folder, parcel.pieces)
-            (folder / layout.LOCK).touch()
-        folder = root / own.path
-        watch, birth = mirror.Watch(folder), None
-
-        def report(*, last: bool) -> bool:
-            nonlocal birth
-            stop, told = ray.get(home.report.remote(task, watch.changes(last=last)))
-            if birth not in (None, told):  # it was started anew, and knows nothing of what it was told before
-                watch.forget()
-                stop, told = ray.get(home.report.remote(task, watch.changes(last=True)))
-            birth = told
-            return bool(stop)
-
-        trouble = _do(folder, own.attacks, shares, report)
-        report(last=True)  # before the task ends: its own result could be lost with the node
-        return trouble
-
-
-@contextlib.contextmanager
-def _folder_of_its_own() -> Iterator[Path]:
-    """Gone afterwards; those of tasks that were killed go with the next one."""
-    beside = Path(tempfile.gettempdir())
-    for left in beside.glob(f"{_FOLDER_PREFIX}*"):
-        if not lock.is_held(left / layout.LOCK):
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX, ignore_cleanup_errors=True) as root:
-        handle = lock.acquire(Path(root, layout.LOCK))
-        try:
-            yield Path(root)
-        finally:
-            if handle is not None:
-                os.close(handle)
-
-
-def _do(folder: Path, attacks: bool, shares: dict[str, str], report: Callable[..., bool]) -> str | None:
-    """In a process beside Ray's, which can be killed; it is kept for the next task, as loading torch takes seconds."""
-    key = (attacks, *sorted(shares.items()))
-    companion = _COMPANIONS.pop(key, None)
-    if companion is None or companion.process.poll() is not None:
-        companion = _Companion(shares)
-    companion.order(folder)
-    deadline = None
-    while True:
-        with contextlib.suppress(queue.Empty):
-            trouble = companion.answer(_MIRROR_SECONDS if deadline is None else 0.2)
-            if "CUDA_VISIBLE_DEVICES" in os.environ:  # it would keep its share of the GPU, which is somebody else's now
-                companion.end()
-            else:
-                _COMPANIONS[key] = companion
-            return trouble
-        if report(last=False) and deadline is None:
-            (folder / layout.CANCEL).touch()
-            deadline = time.monotonic() + PATIENCE - 1
-        if deadline is not None and time.monotonic() > deadline:
-            companion.end()
-            return None  # its status says how far it came
-
-
-class _Companion:
-    """A process that does one run after the other. It ends with this one: its input closes then."""
-
-    def __init__(self, shares: dict[str, str]) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the process)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "recon_core.executors.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            env={**module_environment(), **shares},
-        )
-        self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def order(self, folder: Path) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # it died just now, and the answer says so
-            self.process.stdin.write(f"{folder}\n")
-            self.process.stdin.flush()
-
-    def answer(self, seconds: float) -> str | None:
-        """The trouble there was, if any; raises queue.Empty when there is no answer yet."""
-        line = self._answers.get(timeout=seconds)
-        try:
-            trouble: str | None = json.loads(line)["trouble"]
-        except (ValueError, KeyError, TypeError):
-            return f"its process on {socket.gethostname()} ended with code {self.process.wait()}{self._last_words()}"
-        return trouble
-
-    def _last_words(self) -> str:
-        """Usually the name of a package that is missing there."""
-        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
-        lines = self._said.read().decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f": {said[:200]}" if said else ""
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._answers.put(line)
-        self._answers.put("")
-
-
-_COMPANIONS: dict[tuple[object, ...], _Companion] = {}
-"""Of this process, if it is one of Ray's: by whether they attack, and their share of the machine."""
+    def collect(self, birth: str, arrived: int, unwanted: list[str]) -> News:
+        """News since what had arrived by then; `unwanted` are the tasks that are to stop."""
+        if birth == self._birth:
+            self._pending.arrived(arrived)
+        self._unwanted = set(unwanted)
+        return News(self._birth, *self._pending.all())
 
 
 @dataclass
@@ -251,8 +71,18 @@ class _Away:
     """Of its lock."""
     task: str
     reference: Any
+    heard: bool = False
+    """Whether anything came from the node it is on."""
     nodes_lost: int = 0
     unwanted: bool = False
+
+
+class _TroubleError(AfterimageError):
+    """A task failed by itself."""
+
+
+class _NodeLostError(AfterimageError):
+    """A task was lost with its node."""
 
 
 class RayExecutor:
@@ -272,13 +102,17 @@ class RayExecutor:
         self._away: dict[str, _Away] = {}
         self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
+        self._birth, self._arrived = "", 0
+        self._closed = False
 
     def free(self) -> int:
         return max(0, self.places() - len(self._away))
 
     def places(self) -> int:
         if time.monotonic() - self._looked_at > _CAPACITY_SECONDS:
-            self._capacity, self._looked_at = self._room(), time.monotonic()
+            self._looked_at = time.monotonic()
+            with contextlib.suppress(Exception):  # it is asked again; what matters is whether runs come back
+                self._capacity = self._room()
         return self._capacity
 
     def submit(self, run: Run) -> None:
@@ -288,41 +122,60 @@ class RayExecutor:
             trouble = f"run {run.id} is already being worked on by process {lock.holder(path)}"
             self._refused.append(Ended(run.id, trouble))
             return
-        if run.status().state is not RunState.QUEUED:  # of an earlier try
-            (run.dir / layout.CANCEL).unlink(missing_ok=True)
-        away = _Away(run, handle, "", None)
-        self._send(away)
-        self._away[away.task] = away
+        try:
+            if run.status().state is not RunState.QUEUED:  # of an earlier try
+                (run.dir / layout.CANCEL).unlink(missing_ok=True)
+            with self._asking():
+                self._send(_Away(run, handle, "", None))
+        except BaseException:
+            os.close(handle)
+            raise
 
     def wait(self, seconds: float) -> list[Ended]:
         if self._refused:
             refused, self._refused = self._refused, []
             return refused
-        self._pass_on_wishes()
-        references = {away.reference: task for task, away in self._away.items()}
-        if not references:
+        self._stop([away for away in self._away.values() if away.run.cancel_requested()])
+        if not self._away:
             time.sleep(seconds)
             return []
-        ready, _ = self._ray.wait(list(references), num_returns=1, timeout=seconds)
-        if ready:
-            ready, _ = self._ray.wait(list(references), num_returns=len(references), timeout=0)
+        with self._asking():
+            ready = self._ready(seconds)
         self._collect()
-        ended = [self._end(self._away[references[reference]]) for reference in ready]
+        ended = [self._end(away) for away in ready]
         return [one for one in ended if one is not None]
 
     def close(self) -> None:
+        """Nothing of it fails: whoever closes may do so because the cluster is gone."""
+        if self._closed:
+            return
+        self._closed = True
         deadline = time.monotonic() + PATIENCE
-        with contextlib.suppress(self._ray.exceptions.RayError, AfterimageError, OSError):
+        with contextlib.suppress(Exception):
             self._stop(list(self._away.values()))
             while self._away and time.monotonic() < deadline:
                 self.wait(0.2)
         for away in list(self._away.values()):
-            with contextlib.suppress(self._ray.exceptions.RayError):
+            with contextlib.suppress(Exception):
                 self._ray.cancel(away.reference, force=True)
             self._let_go(away)
-        with contextlib.suppress(self._ray.exceptions.RayError):
+        with contextlib.suppress(Exception):
             self._ray.kill(self._home)
-        self._ray.shutdown()
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Around what is asked of Ray, whose connections fail in many ways."""
+        try:
+            yield
+        except AfterimageError:
+            raise
+        except Exception as error:
+            raise AfterimageError(
+                f"the cluster at {self._places.cluster!r} does not answer any more ({_short(error)}); resume this when "
+                "it does, or on this machine with: runs resume RUN --cluster none"
+            ) from error
 
     # -- out -----------------------------------------------------------------------------------------------------
 
@@ -371,65 +224,102 @@ class RayExecutor:
             name=away.run.id,
             scheduling_strategy="SPREAD",
         )
-        away.task = uuid.uuid4().hex
+        name = uuid.uuid4().hex
         threads = str(max(1, int(self._places.cpus)))
         shares = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        away.reference = task.remote(away.task, own, others, self._home, shares)
+        reference = task.remote(name, own, others, self._home, shares)
+        self._away.pop(away.task, None)
+        away.task, away.reference, away.heard = name, reference, False
+        self._away[name] = away
 
     def _put(self, run: Run, root: Path) -> Any:
-        """Models are attacked many times and sent to a node once."""
+        """Models are attacked many times and sent to a node once; tasks at work keep theirs when it is dropped here."""
         if run.id not in self._sent:
+            while len(self._sent) >= _MOST_KEPT:
+                del self._sent[next(iter(self._sent))]
             parcel = Parcel(run.dir.relative_to(root).as_posix(), mirror.whole(run.dir, checkpoints=False))
             self._sent[run.id] = self._ray.put(parcel)
         return self._sent[run.id]
 
     # -- back ----------------------------------------------------------------------------------------------------
 
-    def _pass_on_wishes(self) -> None:
-        """Whoever cancels a run here does not know where it is."""
-        self._stop([away for away in self._away.values() if away.run.cancel_requested()])
-
     def _stop(self, unwanted: list[_Away]) -> None:
-        fresh = [away for away in unwanted if not away.unwanted]
-        if fresh:
-            self._ray.get(self._home.stop.remote([away.task for away in fresh]))
-        for away in fresh:
+        """Whoever cancels a run here does not know where it is. Nodes hear of it with the next news they send."""
+        for away in unwanted:
+            if not away.unwanted and not away.heard:  # it may be waiting for room, and would do so for long
+                with contextlib.suppress(Exception):
+                    self._ray.cancel(away.reference)
             away.unwanted = True
 
+    def _ready(self, seconds: float) -> list[_Away]:
+        """Runs whose task has ended, as soon as there is one."""
+        by_reference = {away.reference: away for away in self._away.values()}
+        ready, _ = self._ray.wait(list(by_reference), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(by_reference), num_returns=len(by_reference), timeout=0)
+        return [by_reference[reference] for reference in ready]
+
     def _collect(self) -> None:
-        for task, pieces in self._ray.get(self._home.collect.remote()):
-            if task in self._away:  # else somebody else has taken the run up
-                mirror.apply(self._away[task].run.dir, pieces)
+        """Write down what came back. What could not be written, on a full disk say, comes again."""
+        unwanted = [task for task, away in self._away.items() if away.unwanted]
+        with self._asking():
+            news = News(*self._ray.get(self._home.collect.remote(self._birth, self._arrived, unwanted)))
+        for task, pieces in news.pieces.items():
+            if (away := self._away.get(task)) is None:  # somebody else has taken the run up
+                continue
+            away.heard = True
+            if away.run.dir.is_dir():
+                mirror.apply(away.run.dir, pieces)
+            else:
+                away.unwanted = True
+        self._birth, self._arrived = news.birth, news.version
 
     def _end(self, away: _Away) -> Ended | None:
         """None where the run was sent out again."""
         try:
-            trouble = self._ray.get(away.reference)
-        except self._ray.exceptions.RayTaskError as error:
-            trouble = f"{type(error.cause).__name__}: {error.cause}"
-        except self._ray.exceptions.RayError as error:  # the node, or Ray's process on it, is gone
-            del self._away[away.task]
+            with self._asking_for(away):
+                trouble = self._ray.get(away.reference)
+        except _NodeLostError as lost:
             away.nodes_lost += 1
-            if away.nodes_lost < _MOST_NODES_LOST and not away.unwanted:
-                self._say(f"the node that worked on {away.run.id} was lost ({_short(error)}); it goes on elsewhere")
-                self._sent.clear()  # what was kept on that node is gone too
-                self._send(away)
-                self._away[away.task] = away
-                return None
-            trouble = f"{away.nodes_lost} nodes were lost while they worked on it; the last: {_short(error)}"
-            self._away[away.task] = away
+            # What it was at last may have come back in full.
+            if not away.unwanted and away.run.status().state is not RunState.DONE:
+                if away.nodes_lost < _MOST_NODES_LOST:
+                    self._say(f"the node that worked on {away.run.id} was lost ({lost}); it goes on elsewhere")
+                    self._sent.clear()  # what was kept on that node is gone too
+                    with self._asking():
+                        self._send(away)
+                    return None
+                trouble = f"{away.nodes_lost} nodes were lost while they worked on it; the last: {lost}"
+            else:
+                trouble = None
+        except _TroubleError as error:
+            trouble = str(error)
         self._let_go(away)
         return Ended(away.run.id, trouble)
+
+    @contextlib.contextmanager
+    def _asking_for(self, away: _Away) -> Iterator[None]:
+        """Tell apart what went wrong in a task, with its node, and with the whole cluster."""
+        with self._asking():
+            try:
+                yield
+            except self._ray.exceptions.RayTaskError as error:
+                raise _TroubleError(f"{type(error.cause).__name__}: {error.cause}") from error
+            except self._ray.exceptions.RayError as error:  # the node, or Ray's process on it, is gone
+                raise _NodeLostError(_short(error)) from error
 
     def _let_go(self, away: _Away) -> None:
         self._away.pop(away.task, None)
         folder = away.run.dir
         with contextlib.suppress(AfterimageError, OSError):
+            asked = away.run.cancel_requested()
             (folder / layout.CANCEL).unlink(missing_ok=True)
             status = away.run.status()
+            # Killed on its node, which could not say so; or never begun, and no longer wanted.
+            unsaid = (status.state is RunState.RUNNING and away.unwanted) or (status.state is RunState.QUEUED and asked)
             if status.state is RunState.DONE:
                 tidy(folder)
-            elif status.state is RunState.RUNNING and away.unwanted:  # killed on its node, which could not say so
+            elif unsaid:
                 write_status(folder, stopped(status))
         os.close(away.handle)
 

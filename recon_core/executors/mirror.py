@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from recon_core.errors import AfterimageError
 from recon_core.store import layout
 from recon_core.store.check import content_files
 from recon_core.store.files import explaining, write_atomic
@@ -56,10 +57,63 @@ def apply(folder: Path, pieces: Iterable[Piece]) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(target, [data])
         else:
-            with explaining(target), target.open("r+b" if target.exists() else "wb") as file:
-                file.truncate(start)
-                file.seek(start)
-                file.write(data)
+            _grow(target, start, data)
+
+
+def _grow(target: Path, start: int, data: bytes) -> None:
+    """Make `data` the end of a file from `start` on; on a full disk what came before stays."""
+    with explaining(target), target.open("r+b" if target.exists() else "x+b", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size < start:
+            raise AfterimageError(f"{target} lacks what came before byte {start}; resume its run")
+        file.truncate(start)
+        file.seek(start)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(start)
+            raise
+
+
+class Pending:
+    """Pieces of many folders on their way, as few as will do: of a file the newest, or all it has grown by.
+
+    They are held until whoever takes them says that they arrived, and so may be taken twice, which does no harm.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, tuple[int, Piece]]] = {}
+        self._version = 0
+
+    def add(self, folder: str, pieces: Iterable[Piece]) -> None:
+        held = self._held.setdefault(folder, {})
+        self._version += 1
+        for piece in pieces:
+            before = held.pop(piece.path, None)  # and in again behind the others: a status is never ahead of its files
+            joined = piece if before is None else _joined(before[1], piece)
+            held[piece.path] = (self._version, joined)
+
+    def all(self) -> tuple[int, dict[str, list[Piece]]]:
+        """By folder; and what `arrived` is to be told."""
+        return self._version, {folder: [piece for _, piece in held.values()] for folder, held in self._held.items()}
+
+    def arrived(self, version: int) -> None:
+        for folder, held in list(self._held.items()):
+            left = {path: entry for path, entry in held.items() if entry[0] > version}
+            if left:
+                self._held[folder] = left
+            else:
+                del self._held[folder]
+
+
+def _joined(before: Piece, piece: Piece) -> Piece:
+    if piece.start is None or piece.data is None or before.data is None:
+        return piece
+    begin = before.start or 0
+    if not begin <= piece.start <= begin + len(before.data):
+        return piece
+    return Piece(piece.path, before.start, before.data[: piece.start - begin] + piece.data)
 
 
 class Watch:
@@ -77,9 +131,11 @@ class Watch:
         self._known.clear()
 
     def changes(self, *, last: bool = False) -> list[Piece]:
-        """`last` sends checkpoints too that are not due yet."""
+        """`last` sends checkpoints too that are not due yet. Raises FileNotFoundError where the folder is lost."""
         due = last or time.monotonic() - self._checkpoint_sent >= _CHECKPOINT_SECONDS
         status = self._piece(layout.STATUS)
+        if not (self._folder / layout.STATUS).exists():
+            raise FileNotFoundError(f"{self._folder} was removed while a run was at work in it")
         pieces = []
         present = _in_order(self._folder)
         for name in present:
@@ -89,30 +145,30 @@ class Watch:
                 pieces.append(piece)
         if due:
             self._checkpoint_sent = time.monotonic()
-            for name in self._known.keys() - set(present):
+            for name in filter(_is_checkpoint, self._known.keys() - set(present)):  # nothing else goes while it works
                 del self._known[name]
                 pieces.append(Piece(name, None, None))
         return [*pieces, *([status] if status is not None else [])]
 
     def _piece(self, name: str) -> Piece | None:
-        path = self._folder / name
         try:
-            mark = _mark(path)
+            file = (self._folder / name).open("rb")
+        except FileNotFoundError:
+            return None
+        with file:  # which stays the same one, whatever takes its place meanwhile
+            mark = _mark(file.fileno())
             before = self._known.get(name)
             if mark == before:
                 return None
             grown = name in _GROWING and before is not None and mark[0] == before[0] and mark[1] >= before[1]
             start = before[1] if grown and before is not None else None
-            with path.open("rb") as file:
-                file.seek(start or 0)
-                data = file.read(mark[1] - (start or 0))
-        except FileNotFoundError:
-            return None
+            file.seek(start or 0)
+            data = file.read(mark[1] - (start or 0))
         self._known[name] = mark
         return Piece(name, start, data)
 
 
-def _mark(path: Path) -> tuple[int, int, int]:
+def _mark(path: Path | int) -> tuple[int, int, int]:
     """Inode, size and time: a replaced file has another inode, one that grew another size."""
     found = os.stat(path)
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
-from recon_core.executors.cluster import connect
+from recon_core.executors.connection import connect
 
 _PATIENCE_SECONDS = 60.0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from recon_core.config import Frozen
 from recon_core.store import Run
@@ -13,8 +13,12 @@ from recon_core.store import Run
 CLUSTER_VARIABLE = "AFTERIMAGE_CLUSTER"
 # Attacks have a process of their own, which has never loaded the code that reads data.
 ATTACKS = ("reconstruct", "search", "trial")
-PATIENCE = 4.0
-"""Seconds that runs get to write their checkpoints when they are left: a cancelled run is to stop within 5."""
+NOWHERE = "none"
+"""What takes a run back from a cluster, where leaving the name out would leave it there."""
+PATIENCE = 3.0
+"""Seconds that runs get to write their checkpoints when they are left. Their own process is ended after 3.5."""
+_LEAST = 0.001
+"""Of a core or a GPU; Ray does not count finer than a tenth of that."""
 
 
 class Places(Frozen):
@@ -22,8 +26,19 @@ class Places(Frozen):
 
     workers: int | None = Field(None, ge=1, le=1024, description="runs at once; one for each core or GPU if unset")
     cluster: str | None = Field(None, max_length=500, description="a Ray cluster: auto, or ray://host:port")
-    cpus: float = Field(1.0, gt=0, le=1024, description="cores for each run on a cluster")
+    cpus: float = Field(1.0, ge=_LEAST, le=1024, description="cores for each run on a cluster")
     gpus: float = Field(0.0, ge=0, le=64, description="GPUs for each run on a cluster; 0.25 lets four share one")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _here(cls, values: Any) -> Any:
+        return {**values, "cluster": None} if isinstance(values, dict) and values.get("cluster") == NOWHERE else values
+
+    @model_validator(mode="after")
+    def _countable(self) -> Self:
+        if 0 < self.gpus < _LEAST or (self.gpus > 1 and self.gpus != int(self.gpus)):
+            raise ValueError(f"gpus must be 0, a part of one from {_LEAST} on, or a whole number, got {self.gpus:g}")
+        return self
 
 
 def usual_places() -> Places:

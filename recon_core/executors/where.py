@@ -9,12 +9,10 @@ from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.executors.inline import InlineExecutor
 from recon_core.executors.local import LocalExecutor, local_places
-from recon_core.executors.protocol import Executor, Places
+from recon_core.executors.protocol import NOWHERE, Executor, Places
 from recon_core.store import Run, layout
 
 _MOVABLE = ("search", "study")
-NOWHERE = "none"
-"""What takes a run back from a cluster."""
 
 
 def move(run: Run, places: Mapping[str, Any]) -> None:
@@ -24,9 +22,9 @@ def move(run: Run, places: Mapping[str, Any]) -> None:
         return
     if run.kind not in _MOVABLE:
         raise InputError(f"run {run.id} is of kind {run.kind}; only searches and studies are spread over places")
+    parse_config(Places, wanted)
     if wanted.get("cluster") == NOWHERE:
         wanted["cluster"] = None
-    parse_config(Places, wanted)
     with run.writer() as writer:
         writer.reconfigure({**run.config, **wanted})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from recon_core.attack import AttackRecipe, AttackSettings, Engine, StopReason, attack
+from recon_core.attack import AttackRecipe, AttackSettings, Engine, StopReason, Target, attack
 from recon_core.attack.search import (
+    Sampler,
     SearchSettings,
     Trial,
     TrialBook,
@@ -22,7 +25,7 @@ from recon_core.attack.search import (
     quiet_optuna,
 )
 from recon_core.config import Frozen, parse_config
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
 from recon_core.executors import Ended, Executor, Places, executor_for
 from recon_core.jobs.models import AttackModel, model_of
 from recon_core.jobs.observer import StoreObserver, last_checkpoint
@@ -36,8 +39,8 @@ from recon_core.jobs.reconstruction import (
 )
 from recon_core.jobs.signals import StopFlag
 from recon_core.jobs.slots import thread_limit
-from recon_core.store import Run, RunState, RunStore, RunWriter, layout
-from recon_core.store.files import explaining
+from recon_core.store import Run, RunState, RunStore, RunWriter, Status, layout, lock
+from recon_core.store.files import explaining, was_full
 from recon_core.store.metrics import drop_torn_line
 from recon_core.store.nested import home_store, trial_store
 
@@ -122,6 +125,10 @@ class _TrialObserver(StoreObserver):
         super().metrics(row)
         self.look(row)
 
+    def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        if not self.pruned:  # it will not go on
+            super().checkpoint(step, tensors, meta)
+
     def stop_requested(self) -> bool:
         return self.pruned or super().stop_requested()
 
@@ -182,8 +189,9 @@ def perform_search(
     with quiet_optuna():
         executor = (make_executor or _usual_executor)(run, config)
         try:
-            search = _Search(run, writer, listener, config, executor.places())
-            finished = search.work(executor, stopping)
+            with _naming_the_storage(run, config):
+                search = _Search(run, writer, listener, config, _identity(config, target), executor.places())
+                finished = search.work(executor, stopping)
         finally:
             executor.close()
         records = search.book.records()
@@ -220,15 +228,41 @@ def perform_search(
 
 
 def _usual_executor(run: Run, config: SearchConfig) -> Executor:
-    """A search has as many places as the process that makes it has threads."""
-    wish = config.workers or thread_limit()
+    """On this machine a search has as many places as the process that makes it has threads."""
+    wish = config.workers or (thread_limit() if config.cluster is None else None)
     return executor_for(run, config.model_copy(update={"workers": wish}), inline=True)
+
+
+def _identity(config: SearchConfig, target: Target) -> str:
+    """What makes two searches the same one: the weights and all settings but how many trials there are."""
+    settings = config.settings.model_dump_json(exclude={"trials"})
+    found = hashlib.sha256(f"{settings} {config.known_init}".encode())
+    for name, tensor in sorted(target.network.state_dict().items()):
+        found.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+@contextlib.contextmanager
+def _naming_the_storage(run: Run, config: SearchConfig) -> Iterator[None]:
+    """Where the trials' journal or database fails in the middle."""
+    import optuna
+
+    try:
+        with explaining(run.dir / layout.CHECKPOINTS):
+            yield
+    except optuna.exceptions.StorageInternalError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise AfterimageError(
+            f"the database {config.storage} failed ({reason}); see to it, then go on with: runs resume {run.id}"
+        ) from error
 
 
 class _Search:
     """The loop around a book of trials."""
 
-    def __init__(self, run: Run, writer: RunWriter, listener: Listener, config: SearchConfig, workers: int) -> None:
+    def __init__(
+        self, run: Run, writer: RunWriter, listener: Listener, config: SearchConfig, identity: str, workers: int
+    ) -> None:
         self._writer, self._listener, self._config = writer, listener, config
         self._store = trial_store(run)
         folder = run.dir / layout.CHECKPOINTS
@@ -245,7 +279,13 @@ class _Search:
             url=config.storage,
             name=config.share or run.id,
             shared=config.share is not None,
+            identity=identity,
         )
+        if workers > self.book.workers and config.settings.sampler is not Sampler.RANDOM:
+            writer.log(
+                f"there are {workers} places, but this search began with {self.book.workers} and draws no more at "
+                "once: its numbers would be others"
+            )
         self._open: dict[str, Trial] = {}
         self._tries: dict[int, int] = {}
         self._troubles: list[str] = []
@@ -301,13 +341,10 @@ class _Search:
         if status.state is RunState.DONE and result is not None:
             rungs = {int(rung): value for rung, value in result["rungs"].items()}
             end = TrialEnd(result["state"], result["residual"], result["seconds"], rungs)
+        elif self._still_held(run) or (trouble := self._trouble_of(trial, status, ended)) is None:
+            again.append(self._noted(trial, run))
+            return
         else:
-            trouble = status.message if status.state is RunState.FAILED else ended.trouble or status.message
-            self._tries[trial.number] = self._tries.get(trial.number, 0) + 1
-            self._writer.log(f"trial {trial.number + 1}: {trouble}")
-            if status.state is not RunState.FAILED and self._tries[trial.number] < _MOST_TRIES:
-                again.insert(0, self._noted(trial, run))
-                return
             self._troubles.append(trouble)
             end = TrialEnd("failed", None, status.seconds, {})
         record = self._ended[trial.number] = self.book.end(trial.number, end)
@@ -321,6 +358,28 @@ class _Search:
             "best": None if best is None else best.value,
         }
         self._writer.metrics({**row, **trial.params})
+
+    @staticmethod
+    def _still_held(run: Run) -> bool:
+        """By a worker of this search from before it was killed, which will stop."""
+        return lock.is_held(run.dir / layout.LOCK)
+
+    def _trouble_of(self, trial: Trial, status: Status, ended: Ended) -> str | None:
+        """Why a trial is given up; None where it is tried again. What no trial can help ends the search instead."""
+        trouble = status.message if status.state is RunState.FAILED else ended.trouble or status.message
+        tries = self._tries[trial.number] = self._tries.get(trial.number, 0) + 1
+        self._writer.log(f"trial {trial.number + 1}: {trouble}")
+        if was_full(trouble):
+            raise AfterimageError(trouble)
+        if status.state is RunState.FAILED:
+            return trouble
+        if tries < _MOST_TRIES:
+            return None
+        if status.state is RunState.QUEUED:
+            raise AfterimageError(
+                f"trial {trial.number + 1} could not even begin, {tries} times: {trouble}; mend that, then resume"
+            )
+        return trouble
 
     @staticmethod
     def _noted(trial: Trial, run: Run) -> Trial:
@@ -348,14 +407,16 @@ class _Search:
             return
         run_id, trial = min(self._open.items(), key=lambda item: item[1].number)
         run = self._store.open(run_id)
-        if not run.has_tensors("snapshots"):
-            return
-        found = (run.dir / layout.tensors_file("snapshots")).stat()
-        version = f"{run_id} {found.st_ino} {found.st_mtime_ns}"
-        if version != self._picture:
-            self._picture = version
+        try:
+            found = (run.dir / layout.tensors_file("snapshots")).stat()
+            version = f"{run_id} {found.st_ino} {found.st_mtime_ns}"
+            if version == self._picture:
+                return
             picture = run.tensors("snapshots")
-            self._writer.save_tensors("snapshots", {**picture, "steps": picture["steps"] + trial.number * each})
+        except (InputError, FileNotFoundError):  # not there yet, or half there: the next one will do
+            return
+        self._picture = version
+        self._writer.save_tensors("snapshots", {**picture, "steps": picture["steps"] + trial.number * each})
 
     def pool(self) -> dict[str, Tensor] | None:
         """All complete trials' candidates, the best trial first; `trials` (M,) says whose each is."""

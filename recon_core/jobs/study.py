@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recon_core.config import parse_config
+from recon_core.errors import AfterimageError
 from recon_core.executors import Executor, Places, executor_for
 from recon_core.jobs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter, lock
+from recon_core.store.files import was_full
 from recon_core.studies.board import Board, StepKind, StepState
 from recon_core.studies.cells import expand
 from recon_core.studies.plan import StudyPlan
@@ -132,6 +134,8 @@ class _Study:
             ended = [] if at_once else executor.wait(_POLL_SECONDS)
             for end in ended:
                 step_ended = board.end(end)
+                if step_ended is not None and was_full(step_ended.message):
+                    raise AfterimageError(step_ended.message)  # or all that is left would fail likewise
                 if step_ended is not None and step_ended.state is not StepState.DONE:
                     self._writer.log(f"{_DOING[step_ended.kind]} {step_ended.cell.words}: {step_ended.message}")
             board.look_elsewhere()

@@ -22,6 +22,7 @@ JSON_LIMIT = 8 * 2**20
 """Bytes of the largest JSON document read or written. Parsed, one may take 30 times that in memory."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_WORDS = "the disk is full"
 _ROOM = 2**14
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -38,7 +39,7 @@ def explaining(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise AfterimageError(
-                f"the disk is full: {path} could not be written; free some space, then resume or try again"
+                f"{_FULL_WORDS}: {path} could not be written; free some space, then resume or try again"
             ) from error
         if error.errno == errno.EFBIG:
             raise AfterimageError(
@@ -51,6 +52,11 @@ def explaining(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise InputError(f"{path} is a file or lies below one; choose a folder for the store") from error
         raise
+
+
+def was_full(message: str) -> bool:
+    """Whether a run that another process worked on says that it ended for want of space."""
+    return _FULL_WORDS in message
 
 
 def is_full(path: Path) -> bool:

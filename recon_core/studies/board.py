@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
 from recon_core.executors import Ended
 from recon_core.jobs.match_request import queue_match
 from recon_core.jobs.queue import waiting
@@ -264,6 +264,9 @@ class Board:
                 step.state, step.message = StepState.STOPPED, status.message
             case _ if is_at_work(run):
                 step.state = StepState.ELSEWHERE
+            case RunState.QUEUED if step.tries + 1 >= _MOST_TRIES:  # no fault of its own, and others would fare alike
+                trouble = f"{ended.trouble}; mend that, then resume"
+                raise AfterimageError(f"{step.cell.words}: could not even begin, {_MOST_TRIES} times: {trouble}")
             case _:
                 self._again(step, ended.trouble or status.message)
         return step

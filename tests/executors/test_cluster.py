@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from recon_core.errors import InputError
-from recon_core.executors import Places, cluster, move
+from recon_core.executors import Ended, Places, cluster, move
 from recon_core.executors.inline import InlineExecutor
 from recon_core.jobs import StopFlag, queue
 from recon_core.jobs.search import SearchConfig, perform_search
@@ -103,6 +105,16 @@ def search(run: Run, listener: Callable[..., None] = lambda *told: None, executo
     return run.status().state
 
 
+def wait_until(executor: cluster.RayExecutor, condition: Callable[[], object], seconds: float = 60) -> list[Ended]:
+    """What ended meanwhile."""
+    ended: list[Ended] = []
+    deadline = time.monotonic() + seconds
+    while not condition():
+        ended += executor.wait(0.2)
+        assert time.monotonic() < deadline
+    return ended
+
+
 def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
     nodes: Any, second: Any, store: RunStore, model: Run
 ) -> None:
@@ -132,10 +144,9 @@ def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
 
 
 def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
-    nodes: Any, second: Any, store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    nodes: Any, second: Any, store: RunStore, tmp_path: Path
 ) -> None:
     """One long training, told by its log where it was and where it went on."""
-    monkeypatch.setattr(cluster, "_MIRROR_SECONDS", 0.3)
     runs = [store.create("train", LONG) for _ in range(2)]
     executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
     try:
@@ -185,7 +196,7 @@ def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
     assert store.check() == []
 
 
-def test_a_search_in_the_dashboard_is_followed_stopped_and_taken_back(
+def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
     nodes: Any, second: Any, store: RunStore, model: Run
 ) -> None:
     here = asked(store, model, 16)
@@ -194,6 +205,11 @@ def test_a_search_in_the_dashboard_is_followed_stopped_and_taken_back(
     try:
         queue.submit(run)
         wait_for(lambda: len(run.metrics()) >= 2, 60)
+        os.kill(run.status().pid or 0, signal.SIGKILL)
+        wait_for(lambda: run.status().state is RunState.INTERRUPTED)
+        assert [problem.sentence for problem in store.check() if not problem.heals] == []
+        queue.resume(run)
+        wait_for(lambda: len(run.metrics()) >= 4, 60)
         page = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
         page.query_params["run"] = run.id
         page.switch_page("pages/2_Reconstruct.py").run()
@@ -210,6 +226,43 @@ def test_a_search_in_the_dashboard_is_followed_stopped_and_taken_back(
         end_processes(store.root)
     assert trials_of(run) == trials_of(here)
     assert store.check() == []
+
+
+def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, second: Any, store: RunStore) -> None:
+    plan = tiny_plan(base={**tiny_plan().base, "attack.iterations": 10**6}, references=[], floor=False)
+    run = queue_study(store, StudyConfig(plan=plan, cluster=nodes.address))
+
+    def at_work(kind: str) -> list[Run]:
+        return [store.open(one.id) for one in store.list(kind) if one.status.state is RunState.RUNNING]
+
+    try:
+        queue.submit(run)
+        wait_for(lambda: any(one.status().step > 0 for one in at_work("reconstruct")), 60)
+        assert queue.cancel(run)
+        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        assert at_work("reconstruct") == []
+        assert "Traceback" not in "".join(run.log_tail(50))
+    finally:
+        end_processes(store.root)
+    assert [problem.sentence for problem in store.check() if not problem.heals] == []
+
+
+def test_a_run_that_waits_for_room_is_cancelled_at_once(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+    """Somebody else has the only core."""
+    first, waiting = (store.create("train", LONG) for _ in range(2))
+    others = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    try:
+        for run in (first, waiting):
+            others.submit(run)
+        wait_until(others, lambda: first.status().step > 0)
+        assert waiting.status().state is RunState.QUEUED
+        assert waiting.request_cancel()
+        assert [ended.run_id for ended in wait_until(others, lambda: not waiting.cancel_requested())] == [waiting.id]
+        assert waiting.status().state is RunState.CANCELLED
+        assert first.status().state is RunState.RUNNING
+    finally:
+        others.close()
+        others.close()  # whoever stops early closes twice
 
 
 def test_from_outside_a_cluster(nodes: Any, second: Any, client_port: int, store: RunStore, model: Run) -> None:
@@ -276,3 +329,33 @@ def test_every_node_is_asked_whether_it_is_fit(nodes: Any, second: Any, cli: Cal
 def test_an_address_where_nobody_answers_is_a_sentence(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"no Ray cluster answers at '{address}'.*ray start --head"):
         cluster.RayExecutor(Places(cluster=address), tmp_path / "log.txt")
+
+
+def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
+    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it at once, in the middle."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # before Ray ends whoever asks
+    from ray.cluster_utils import Cluster
+
+    here = asked(store, model, 12)
+    search(here, executor=InlineExecutor())
+    other = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.4", "include_dashboard": False},
+    )
+    run = asked(store, model, 12, cluster=other.address)
+    try:
+        queue.submit(run)
+        wait_for(lambda: len(run.metrics()) >= 2, 60)
+        other.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED), 90)
+        assert [problem.sentence for problem in store.check() if not problem.heals] == []
+        move(run, {"cluster": "none"})
+        queue.resume(run)
+        wait_for(lambda: run.status().state is RunState.DONE, 60)
+    finally:
+        end_processes(store.root)
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []

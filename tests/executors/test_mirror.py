@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from recon_core.errors import AfterimageError
 from recon_core.executors import mirror
 from recon_core.store import Run, RunState, RunStore, layout
+from tests.faults.apps import small_disk
 
 
 @pytest.fixture
@@ -74,6 +76,65 @@ def test_whoever_forgot_everything_is_told_everything(run: Run, tmp_path: Path) 
     watch.forget()
     mirror.apply(tmp_path / "copy", watch.changes(last=True))
     assert contents(tmp_path / "copy") == contents(run.dir)
+
+
+def test_of_what_is_on_its_way_only_the_newest_is_kept(run: Run, tmp_path: Path) -> None:
+    """However slow whoever takes it is; and what is not said to have arrived is there to be taken again."""
+    pending, watch, copy = mirror.Pending(), mirror.Watch(run.dir), tmp_path / "copy"
+    mirror.apply(copy, mirror.whole(run.dir))
+    with run.writer() as writer:
+        writer.start(100)
+        for step in range(100):
+            writer.metrics({"step": step})
+            writer.progress(step, force=True)
+            writer.save_tensors("snapshots", {"x": torch.full((50,), float(step))})
+            pending.add("a", watch.changes())
+        version, news = pending.all()
+        assert len(news["a"]) == 4  # metrics, log, snapshots, status
+        assert news["a"][-1].path == layout.STATUS
+        writer.metrics({"step": 100})
+        pending.add("a", watch.changes())
+        mirror.apply(copy, news["a"])
+        pending.arrived(version)
+        version, news = pending.all()
+        for _ in range(2):
+            mirror.apply(copy, news["a"])
+            assert contents(copy) == contents(run.dir)
+        pending.arrived(version)
+        assert pending.all() == (version, {})
+
+
+def test_growth_of_what_was_never_here_is_refused(tmp_path: Path) -> None:
+    (tmp_path / layout.METRICS).write_bytes(b"12345")
+    with pytest.raises(AfterimageError, match="lacks what came before byte 9"):
+        mirror.apply(tmp_path, [mirror.Piece(layout.METRICS, 9, b"x")])
+    mirror.apply(tmp_path, [mirror.Piece(layout.METRICS, 3, b"abc")])
+    assert (tmp_path / layout.METRICS).read_bytes() == b"123abc"
+
+
+def test_a_disk_that_fills_up_keeps_what_came_before(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        file = disk / layout.METRICS
+        file.write_bytes(b"row\n")
+        with pytest.raises(AfterimageError, match="the disk is full"):
+            mirror.apply(disk, [mirror.Piece(layout.METRICS, 4, b"x" * 200_000)])
+        assert file.read_bytes() == b"row\n"
+
+
+def test_a_folder_that_is_lost_on_its_node_takes_nothing_along(run: Run) -> None:
+    """Whatever clears up temporary folders there."""
+    watch = mirror.Watch(run.dir)
+    with run.writer() as writer:
+        writer.start(1)
+        writer.checkpoint(0, {"w": torch.zeros(2)}, {})
+        pieces = watch.changes(last=True)
+        (run.dir / layout.CONFIG).unlink()
+        (run.dir / next(piece.path for piece in pieces if piece.path.startswith(layout.CHECKPOINTS))).unlink()
+        gone = [piece.path for piece in watch.changes(last=True) if piece.data is None]
+        assert [path.partition("/")[0] for path in gone] == [layout.CHECKPOINTS]
+        (run.dir / layout.STATUS).unlink()
+        with pytest.raises(FileNotFoundError, match="was removed"):
+            watch.changes()
 
 
 @pytest.mark.parametrize("path", ["../escaped.json", "/etc/passwd", "lock", "cancel", "sub/x.json", ".queue"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.executors import CLUSTER_VARIABLE, Places, executor_for, move, usual_places
 from recon_core.executors.inline import InlineExecutor
@@ -56,6 +57,19 @@ def test_a_search_can_be_taken_elsewhere_and_back(search: Run) -> None:
     with pytest.raises(InputError, match="workers must be"):
         move(search, {"workers": 0})
     assert "workers" not in search.config
+
+
+def test_none_is_this_machine_whatever_the_environment_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Places(cluster="none") == Places()
+    monkeypatch.setenv(CLUSTER_VARIABLE, "127.0.0.2:9")
+    code, _, said = cli("search", "--model", "absent", "--cluster", "none")
+    assert (code, "127.0.0.2" in said) == (2, False)
+
+
+@pytest.mark.parametrize("wish", [{"cpus": 1e-320}, {"cpus": 0}, {"gpus": 1e-5}, {"gpus": 1.5}, {"gpus": -1}])
+def test_shares_that_ray_cannot_count_are_a_sentence(wish: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=rf"{next(iter(wish))} must be .*, got"):
+        parse_config(Places, wish)
 
 
 def test_only_what_has_parts_is_spread(store: RunStore) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import pytest
 from recon_core.attack import SEARCH_RANGES, AttackSettings
 from recon_core.attack.search import Sampler, SearchSettings
 from recon_core.config import parse_config
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
+from recon_core.executors import Ended, Places
 from recon_core.executors.inline import InlineExecutor
 from recon_core.jobs import StopFlag, perform
 from recon_core.jobs.search import check_storage, perform_search
-from recon_core.store import Run, RunState, RunStore
+from recon_core.store import Run, RunState, RunStore, lock
 from recon_core.store.nested import trial_store
 from tests.small_models import imported_model
 
@@ -226,6 +228,105 @@ def test_a_trial_that_cannot_be_made_is_told_and_the_rest_is_pooled(store: RunSt
     assert [row["state"] for row in trials(run)] == ["complete", "failed", "complete"]
     assert any("trial 2:" in line for line in run.log_tail())
     assert set(run.tensors("candidates")["trials"].tolist()) == {0, 2}
+
+
+class Elsewhere:
+    """An executor whose runs come back as `end` leaves them."""
+
+    def __init__(self, end: Callable[[Run], str | None]) -> None:
+        self._end, self._waiting = end, list[Run]()
+
+    def free(self) -> int:
+        return int(not self._waiting)
+
+    def places(self) -> int:
+        return 1
+
+    def submit(self, run: Run) -> None:
+        self._waiting.append(run)
+
+    def wait(self, seconds: float) -> list[Ended]:
+        return [Ended(run.id, self._end(run)) for run in [self._waiting.pop()]]
+
+    def close(self) -> None:
+        pass
+
+
+FULL = "the disk is full: x could not be written; free some space, then resume or try again"
+
+
+def fails_on_a_full_disk(run: Run) -> str | None:
+    with run.writer() as writer:
+        writer.start(1)
+        writer.finish(RunState.FAILED, None, FULL)
+    return None
+
+
+def cannot_begin(run: Run) -> str | None:
+    return "its process on node-7 ended with code 1: No module named 'torch'"
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"), [(fails_on_a_full_disk, FULL), (cannot_begin, "could not even begin, 3 times: .*node-7")]
+)
+def test_what_is_no_fault_of_a_trial_ends_the_search_and_not_the_trial(
+    store: RunStore, model: Run, end: Callable[[Run], str | None], sentence: str
+) -> None:
+    run, undisturbed = (asked(store, model, trials=3) for _ in range(2))
+    with pytest.raises(AfterimageError, match=sentence):
+        do_search(run, Elsewhere(end))
+    assert run.status().state is RunState.FAILED
+    assert do_search(run, InlineExecutor()) is RunState.DONE  # once that is mended
+    do_search(undisturbed, InlineExecutor())
+    assert trials(run) == trials(undisturbed)
+    assert store.check() == []
+
+
+def test_a_trial_whose_last_worker_has_not_stopped_yet_is_waited_for(store: RunStore, model: Run) -> None:
+    """After `kill -9` of a search its workers finish a step first."""
+    held: list[int] = []
+    tries = 0
+
+    def busy_at_first(run: Run) -> str | None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            held.append(lock.acquire(run.dir / "lock") or 0)
+        elif tries == 5:
+            os.close(held.pop())
+        elif tries > 5:
+            perform(run, StopFlag())
+            return None
+        return f"run {run.id} is already being worked on"
+
+    run = asked(store, model, trials=1)
+    assert do_search(run, Elsewhere(busy_at_first)) is RunState.DONE
+    assert [row["state"] for row in trials(run)] == ["complete"]
+
+
+def test_a_search_on_a_cluster_has_all_of_it(store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as many places as this process has threads."""
+    wishes: list[int | None] = []
+
+    def taken(run: Run, places: Places, *, inline: bool = False) -> InlineExecutor:
+        wishes.append(places.workers)
+        return InlineExecutor()
+
+    monkeypatch.setattr("recon_core.jobs.search.executor_for", taken)
+    for places in ({}, {"cluster": "auto"}, {"cluster": "auto", "workers": 7}):
+        perform(asked(store, model, trials=1, places=places), StopFlag())
+    assert wishes == [1, None, 7]
+
+
+def test_only_the_same_search_shares_trials(store: RunStore, model: Run, tmp_path: Path) -> None:
+    places = {"storage": f"sqlite:///{tmp_path / 'trials.db'}", "share": "both"}
+    assert do_search(asked(store, model, trials=2, places=places), InlineExecutor()) is RunState.DONE
+    other = asked(store, model, trials=4, places=places, attack={"m": 6})
+    with pytest.raises(InputError, match="share 'both' attack another model, or with other settings"):
+        do_search(other, InlineExecutor())
+    assert (
+        do_search(asked(store, model, trials=4, places=places), InlineExecutor()) is RunState.DONE
+    )  # more of the same
 
 
 def test_diverged_trials_are_told_but_not_pooled(store: RunStore, model: Run) -> None:
