@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from recon_core.errors import AfterimageError
+from recon_core.executors import NOWHERE, move
 from recon_core.jobs import queue
 from recon_core.store import Run, RunState, RunStore, Status, default_root, dependents_among
 from ui.faults import told
@@ -45,7 +46,8 @@ def show_state_and_log(run: RunDetails) -> None:
     status = run.status
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(status.state)
-        st.markdown(" · ".join(filter(None, [f"**{plain(run.name)}**", plain(run.kind), _pace(status)])))
+        where = f"on the cluster {plain(_cluster_of(run))}" if _cluster_of(run) else ""
+        st.markdown(" · ".join(filter(None, [f"**{plain(run.name)}**", plain(run.kind), where, _pace(status)])))
     show_standing(status)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED) and run.log:
         st.code("\n".join(run.log[-_LOG_LINES_OF_A_DEAD_RUN:]), language=None, wrap_lines=True)
@@ -69,6 +71,17 @@ def show_actions(run: RunDetails) -> None:
             "Resume", key=f"resume-{run.id}", icon=":material/play_circle:", type="primary"
         ):
             _do(lambda: queue.resume(_open(run.id)))
+        if (
+            run.status.state in _RESUMABLE
+            and _cluster_of(run)
+            and st.button(
+                "Resume on this machine",
+                key=f"here-{run.id}",
+                icon=":material/computer:",
+                help="What is left of it is done here, without the cluster.",
+            )
+        ):
+            _do(lambda: _resume_here(_open(run.id)))
         if run.kind in FORM_PAGES and st.button(
             "Use these settings",
             key=f"clone-{run.id}",
@@ -97,6 +110,16 @@ def _show_deletion(run: RunDetails) -> None:
             forget()
             st.query_params.pop("run", None)
             st.rerun()
+
+
+def _cluster_of(run: RunDetails) -> str:
+    """Where the parts of a search or a study are done, if not here."""
+    return str(run.config.get("cluster") or "")
+
+
+def _resume_here(run: Run) -> None:
+    move(run, {"cluster": NOWHERE})
+    queue.resume(run)
 
 
 def _open(run_id: str) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from recon_core.errors import InputError
+from recon_core.jobs import baseline_runs
 from recon_core.store import Run, RunStore, RunSummary, Status, default_root
 
 LOG_LINES = 20
@@ -56,17 +56,7 @@ def store_at(root: str) -> RunStore:
 
 def baseline_of(run_id: str) -> str | None:
     """Which baseline a reconstruct run is; None for an attack, and where that cannot be read."""
-    try:
-        return _baseline(default_root(), run_id)
-    except InputError:
-        return None
-
-
-# What a run was asked for never changes. Asked of thousands at every rerun, Streamlit's cache would take seconds.
-@functools.lru_cache(maxsize=2**14)
-def _baseline(root: Path, run_id: str) -> str | None:
-    baseline = RunStore(root).open(run_id).config.get("baseline")
-    return None if baseline is None else str(baseline)
+    return baseline_runs.baseline_of(default_root(), run_id)
 
 
 def forget() -> None:

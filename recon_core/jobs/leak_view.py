@@ -25,6 +25,7 @@ from recon_core.analysis.leakage import LeakPanel, leak_scatter
 from recon_core.analysis.models import architecture_words
 from recon_core.config import parse_config
 from recon_core.errors import InputError
+from recon_core.jobs.baseline_runs import baseline_of
 from recon_core.jobs.live_match import ImagePool, PairView
 from recon_core.jobs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
 from recon_core.matching.protocol import MatchSettings
@@ -213,20 +214,11 @@ def _origin(root: Path, run_id: str) -> _Origin:
     return _Origin(model.id, len(shape) == 1, attacked.config.get("baseline"))
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _baseline_of(root: Path, run_id: str) -> object:
-    return RunStore(root).open(run_id).config.get("baseline")
-
-
 def _untrained_floor(store: RunStore, model: Run) -> str | None:
     for summary in store.list("reconstruct"):
-        if model.id in summary.parents and summary.status.state is RunState.DONE:
-            try:
-                baseline = _baseline_of(store.root, summary.id)
-            except InputError:
-                continue
-            if baseline == "untrained":
-                return summary.id
+        done = model.id in summary.parents and summary.status.state is RunState.DONE
+        if done and baseline_of(store.root, summary.id) == "untrained":
+            return summary.id
     return None
 
 

@@ -117,6 +117,17 @@ class TestActions:
             visit(run).button(key=f"cancel-{run.id}").click().run()
             assert run.cancel_requested()
 
+    def test_a_search_is_taken_back_from_a_cluster_that_is_gone(self, store: RunStore) -> None:
+        run = store.create("search", {"model": "train-1", "cluster": "ray://lab:10001"}, name="a search")
+        with run.writer() as writer:
+            writer.start(3)
+            writer.finish(RunState.FAILED, None, "the cluster does not answer any more")
+        app = visit(run)
+        assert "on the cluster ray://lab:10001" in texts(app).replace("\\", "")
+        app.button(key=f"here-{run.id}").click().run()
+        assert (run.status().state, run.config["cluster"]) == (RunState.QUEUED, None)
+        assert "Resume on this machine" not in labels(visit(ended(store, RunState.FAILED)))
+
     @pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED])
     def test_resume_puts_it_back_in_line(self, store: RunStore, state: RunState) -> None:
         run = ended(store, state)

@@ -1,0 +1,25 @@
+"""Which reconstructions are no attacks but baselines, asked of thousands of runs again and again."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from recon_core.errors import InputError
+from recon_core.store import RunStore
+
+_REMEMBERED = 2**14
+
+
+def baseline_of(root: Path, run_id: str) -> str | None:
+    """Which baseline a reconstruct run is; None for an attack, and where that cannot be read."""
+    try:
+        return _baseline(root, run_id)
+    except InputError:
+        return None
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)  # what a run was asked for never changes
+def _baseline(root: Path, run_id: str) -> str | None:
+    baseline = RunStore(root).open(run_id).config.get("baseline")
+    return None if baseline is None else str(baseline)
