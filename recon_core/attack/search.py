@@ -269,18 +269,24 @@ def check_database(url: str) -> None:
 
     try:
         parsed = make_url(url)
-        parsed.get_dialect()
     except (ArgumentError, ValueError):
         raise InputError(
             f"{url!r} is no address of a database; write e.g. postgresql://user@host/name or sqlite:////path/file.db"
         ) from None
-    except Exception as error:  # a dialect SQLAlchemy does not know is an error of its own
-        raise InputError(f"the database of {url!r} is of a kind that cannot be used here: {error}") from None
     if parsed.password is not None:
         raise InputError(
             "the database's address holds a password, which would be stored with the run; leave it out and give it by "
             "PGPASSWORD, ~/.pgpass or the like"
         )
+    try:
+        parsed.get_dialect().import_dbapi()
+    except ImportError as error:
+        raise InputError(
+            f"the database of {url!r} needs the package {error.name!r}, which is not installed; for PostgreSQL: "
+            'pip install "psycopg[binary]"'
+        ) from None
+    except Exception as error:  # a dialect SQLAlchemy does not know is an error of its own
+        raise InputError(f"the database of {url!r} is of a kind that cannot be used here: {error}") from None
 
 
 def _database(url: str) -> optuna.storages.BaseStorage:
@@ -291,10 +297,8 @@ def _database(url: str) -> optuna.storages.BaseStorage:
     for _ in range(_TRIES):
         try:
             return optuna.storages.RDBStorage(url)
-        except ImportError as error:
-            raise InputError(f"the database {url} needs a package that is not installed: {error}") from None
         except Exception as error:  # of whatever driver it is; two searches that both make the tables get in their way
-            reason = " ".join(str(error).split())[:200]
+            reason = " ".join(str(error).partition("(Background on")[0].split())[:300]
             time.sleep(_PAUSE_SECONDS)
     raise InputError(f"the database {url} does not answer: {reason}; see that it runs and lets you in")
 

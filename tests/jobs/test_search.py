@@ -203,6 +203,8 @@ def test_searches_that_share_a_database_share_the_trials(store: RunStore, model:
         ("trials.db", None, "is no address of a database"),
         ("postgresql://me:secret@host/db", None, "leave it out"),
         ("cobol://host/db", None, "cobol"),
+        ("oracle://me@host/db", None, "needs the package 'oracledb', which is not installed"),
+        ("oracle://me:secret@host/db", None, "leave it out"),
         (None, "both", "name one by --storage"),
     ],
 )
