@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from recon_core.cli.console import note, out
+
+if TYPE_CHECKING:
+    from recon_core.executors import Places
 
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", help="Runs at once.", show_default="one for each core or GPU")
@@ -31,6 +34,14 @@ GpusOption = Annotated[
 def used(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options that were used."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def check_cluster(places: Places) -> None:
+    """Before a run is made that nobody could do."""
+    if places.cluster is not None:
+        from recon_core.executors.connection import knock
+
+        knock(places.cluster)
 
 
 def cluster(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recon_core.cli.console import note
-from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, used
+from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import finish
 from recon_core.errors import InputError
@@ -179,6 +179,7 @@ def search(
     whole = {"settings": asked.model_copy(update={"attack": chosen}), "known_init": known_init}
     config = parse_config(SearchConfig, {"model": "", **whole, **used(places), "storage": storage, "share": share})
     check_search(source.model, config)
+    check_cluster(config)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from recon_core.cli.console import note, out
 from recon_core.cli.findings import print_findings
-from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, used
+from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import finish
 from recon_core.errors import InputError
@@ -66,6 +66,7 @@ def study(
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
     config = parse_config(StudyConfig, {"plan": plan, **used(places)})
+    check_cluster(config)
     check_data(plan)
     run = begun_before(store, plan)
     if run is not None and run.status().state is RunState.DONE:

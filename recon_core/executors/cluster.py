@@ -27,6 +27,7 @@ from recon_core.store.record import now, stopped, write_status
 from recon_core.store.writer import tidy
 
 _CAPACITY_SECONDS = 5.0
+_HOME_SECONDS = 20.0
 _MOST_KEPT = 8
 """Models held for the tasks to come."""
 _MOST_NODES_LOST = 5
@@ -103,6 +104,8 @@ class RayExecutor:
         self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
         self._birth, self._arrived = "", 0
+        # `_Home` is on this machine then, and Ray ends a process that has lost its cluster for a minute.
+        self._patience = None if str(places.cluster).startswith("ray://") else _HOME_SECONDS
         self._closed = False
 
     def free(self) -> int:
@@ -263,7 +266,8 @@ class RayExecutor:
         """Write down what came back. What could not be written, on a full disk say, comes again."""
         unwanted = [task for task, away in self._away.items() if away.unwanted]
         with self._asking():
-            news = News(*self._ray.get(self._home.collect.remote(self._birth, self._arrived, unwanted)))
+            asked = self._home.collect.remote(self._birth, self._arrived, unwanted)
+            news = News(*self._ray.get(asked, timeout=self._patience))
         for task, pieces in news.pieces.items():
             if (away := self._away.get(task)) is None:  # somebody else has taken the run up
                 continue

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import recon_core
+from recon_core.config import parse_config
 from recon_core.errors import InputError
+from recon_core.executors.protocol import Places
 
 _INSTALL = "pip install -r requirements-cluster.txt"
 _HOW = "start one with: ray start --head, and name it auto, host:6379, or ray://host:10001 from outside"
@@ -36,7 +38,7 @@ def _import_ray() -> Any:
 def connect(address: str) -> Any:
     """Ray, connected. Raises a sentence where there is no cluster at `address`."""
     ray = _import_ray()
-    _knock(address)
+    knock(address)
     others = [f"/{name}" for name in sorted(os.listdir(_PROJECT)) if name not in _SENT]
     environment = {"working_dir": str(_PROJECT), "excludes": [*others, *_NOT_SENT]}
     try:
@@ -69,11 +71,12 @@ def _keeping_signals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _knock(address: str) -> None:
-    """Ray itself tries for minutes before it says that nobody is there."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto" or not host or not port.isdecimal():
+def knock(address: str) -> None:
+    """Raise where nobody answers; Ray itself tries for minutes before it says so."""
+    parse_config(Places, {"cluster": address})
+    if address == "auto":
         return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError, ValueError) as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, NamedTuple, Protocol, Self
 
 from pydantic import Field, model_validator
 
-from recon_core.config import Frozen
+from recon_core.config import Frozen, parse_config
 from recon_core.store import Run
 
 CLUSTER_VARIABLE = "AFTERIMAGE_CLUSTER"
@@ -17,6 +18,7 @@ NOWHERE = "none"
 """What takes a run back from a cluster, where leaving the name out would leave it there."""
 PATIENCE = 3.0
 """Seconds that runs get to write their checkpoints when they are left. Their own process is ended after 3.5."""
+_ADDRESS = re.compile(r"auto|(ray://)?([^\s/:\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
 _LEAST = 0.001
 """Of a core or a GPU; Ray does not count finer than a tenth of that."""
 
@@ -35,6 +37,14 @@ class Places(Frozen):
         return {**values, "cluster": None} if isinstance(values, dict) and values.get("cluster") == NOWHERE else values
 
     @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.cluster is not None and not _ADDRESS.fullmatch(self.cluster):
+            raise ValueError(
+                f"cluster must be auto, host:6379, or ray://host:10001 from outside, got {self.cluster[:100]!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _countable(self) -> Self:
         if 0 < self.gpus < _LEAST or (self.gpus > 1 and self.gpus != int(self.gpus)):
             raise ValueError(f"gpus must be 0, a part of one from {_LEAST} on, or a whole number, got {self.gpus:g}")
@@ -43,7 +53,7 @@ class Places(Frozen):
 
 def usual_places() -> Places:
     """This machine, unless AFTERIMAGE_CLUSTER names a cluster."""
-    return Places(cluster=os.environ.get(CLUSTER_VARIABLE) or None)
+    return parse_config(Places, {"cluster": os.environ.get(CLUSTER_VARIABLE) or None})
 
 
 class Ended(NamedTuple):

@@ -336,7 +336,6 @@ def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
 ) -> None:
     """All of it at once, in the middle."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # before Ray ends whoever asks
     from ray.cluster_utils import Cluster
 
     here = asked(store, model, 12)
@@ -350,7 +349,10 @@ def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
         queue.submit(run)
         wait_for(lambda: len(run.metrics()) >= 2, 60)
         other.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        # Ray may end a process whose own node is gone before we can say anything.
         wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED), 90)
+        if run.status().state is RunState.FAILED:
+            assert "does not answer any more" in run.status().message
         assert [problem.sentence for problem in store.check() if not problem.heals] == []
         move(run, {"cluster": "none"})
         queue.resume(run)

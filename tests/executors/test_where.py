@@ -72,6 +72,29 @@ def test_shares_that_ray_cannot_count_are_a_sentence(wish: dict[str, float]) -> 
         parse_config(Places, wish)
 
 
+@pytest.mark.parametrize(
+    "address", ["auto", "lab:6379", "ray://lab.example.org:10001", "[::1]:6379", "ray://[::1]:10001"]
+)
+def test_addresses_of_clusters(address: str) -> None:
+    assert parse_config(Places, {"cluster": address}).cluster == address
+
+
+@pytest.mark.parametrize(
+    "address", ["", "lab", "local", "ray://lab", "http://lab:80", "lab:port", "lab:6379/x", "a b:1"]
+)
+def test_what_is_no_address_of_a_cluster_is_a_sentence(cli: Cli, address: str) -> None:
+    with pytest.raises(InputError, match="cluster must be auto, host:6379, or ray://host:10001 from outside, got"):
+        parse_config(Places, {"cluster": address})
+    code, _, said = cli("cluster", "--", address)
+    assert (code, said.count("\n")) == (2, 1)
+
+
+def test_a_study_for_a_cluster_that_is_not_there_is_not_begun(cli: Cli, store: RunStore) -> None:
+    code, _, said = cli("study", "faces", "--cluster", "127.0.0.2:9", "--quiet")
+    assert (code, "no Ray cluster answers" in said) == (2, True)
+    assert store.list() == []
+
+
 def test_only_what_has_parts_is_spread(store: RunStore) -> None:
     with pytest.raises(InputError, match="only searches and studies"):
         move(store.create("train", {}), {"cluster": "auto"})
