@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +14,12 @@ import streamlit as st
 from recon_core.store import RunState, RunSummary, Status
 from ui.downloads import offer_file
 from ui.store import RunDetails, exported_zip
-from ui.words import duration, number, plain, when
+from ui.words import duration, number, plain, shortened, when
 
 PAGE_SIZE = 15
 FIGURES_SHOWN = 8
 _LIST_COLUMNS = (4, 1.6, 4.4, 1.6, 1.4)
+_ROW_MESSAGE = 110  # characters; the run's own page has all of it
 
 
 # What a viewer asks first, in that order, under names that need no glossary.
@@ -86,7 +88,7 @@ def _show_row(run: RunSummary, now: datetime) -> None:
     with state:
         show_state(run.status.state)
     with progress:
-        show_progress(run.status)
+        show_progress(replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE)))
     worked.markdown(duration(run.status.seconds) if run.status.seconds else "–")
     created.markdown(when(datetime.fromisoformat(run.created), now))
 

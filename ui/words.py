@@ -14,6 +14,11 @@ def plain(text: str) -> str:
     return _PUNCTUATION.sub(r"\\\1", " ".join(text.split()))
 
 
+def shortened(text: str, most: int) -> str:
+    """The beginning, up to a whole word, of what is too long for its place."""
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0] or text[:most]} …"
+
+
 def sentence(text: str) -> str:
     """What the engine says, which begins small and ends open, as a sentence."""
     whole = text.rstrip(".")

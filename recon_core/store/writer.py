@@ -256,8 +256,9 @@ class RunWriter:
         elif isinstance(error, SystemExit):
             self.finish(RunState.INTERRUPTED, None, "its process was told to stop; resume it to go on")
         else:
-            with contextlib.suppress(AfterimageError):  # the status matters more than the trace
-                self.log("".join(traceback.format_exception(error)))
+            if not isinstance(error, AfterimageError):  # which says all that there is to say
+                with contextlib.suppress(AfterimageError):  # the status matters more than the trace
+                    self.log("".join(traceback.format_exception(error)))
             self.finish(RunState.FAILED, None, _one_line(error))
 
     def _release(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,6 +60,7 @@ def at_work(store: RunStore) -> Iterator[Run]:
     with run.writer() as writer:
         writer.start(100)
         writer.log("the last words")
+        time.sleep(0.01)  # or it has worked for no time at all, and has no rate
         writer.progress(25, "log loss -3", force=True)
         yield run
 

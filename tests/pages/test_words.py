@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ui.words import duration, number, plain, when
+from ui.words import duration, number, plain, shortened, when
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -54,3 +54,9 @@ def test_number(value: float, words: str) -> None:
 def test_plain_escapes_what_markdown_would_read() -> None:
     assert plain("a *b*\n:red[c] <d> $e$") == r"a \*b\* \:red\[c\] \<d\> \$e\$"
     assert plain("Zürich 2026, n = 5") == r"Zürich 2026\, n \= 5"
+
+
+def test_what_is_too_long_ends_with_a_whole_word() -> None:
+    assert shortened("the disk is full", 16) == "the disk is full"
+    assert shortened("the disk is full", 12) == "the disk is …"
+    assert shortened("x" * 30, 10) == "x" * 10 + " …"

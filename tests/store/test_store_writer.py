@@ -235,6 +235,7 @@ class TestFailure:
         with pytest.raises(AfterimageError):
             fail(run, AfterimageError("the loss became\n non-finite"))
         assert run.status().message == "the loss became non-finite"
+        assert "Traceback" not in "\n".join(run.log_tail())
 
     def test_ctrl_c_leaves_a_resumable_run(self, run: Run) -> None:
         with pytest.raises(KeyboardInterrupt):
