@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ _OPENING = (
     yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken
 )  # fmt: skip
 _CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes 1e-3 for a number, as JSON does and YAML, which asks for a point in it, does not."""
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+e[-+]?[0-9]+$", re.I), "+-0123456789")
 
 
 def read_settings(file: Path, what: str) -> dict[str, Any]:
@@ -45,7 +53,7 @@ def settings_of(content: bytes, what: str) -> dict[str, Any]:
 
 
 def read_values(text: str | bytes, what: str) -> Any:
-    """YAML or JSON as plain values. Numbers such as 1e-3, which YAML takes for words, are numbers here."""
+    """YAML or JSON as plain values."""
     try:
         return _plain(_parsed(text.decode("utf-8") if isinstance(text, bytes) else text, what), what)
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -63,7 +71,7 @@ def _parsed(text: str, what: str) -> Any:
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
         if depth > _DEEPEST:
             raise InputError(f"{what} has more than {_DEEPEST} brackets or indents within each other")
-    return yaml.safe_load(text)
+    return yaml.load(text, _Loader)  # a safe one
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -74,9 +82,6 @@ def _plain(value: Any, what: str) -> Any:
         return [_plain(part, what) for part in value]
     if isinstance(value, int) and abs(value) >= _LARGEST:
         raise InputError(f"{what} holds a whole number of more than 63 bits; no setting is that large")
-    if isinstance(value, str) and value[:1] in "+-.0123456789" and any(letter.isdigit() for letter in value):
-        with contextlib.suppress(ValueError):
-            return float(value)
     return _whole(value, what)
 
 

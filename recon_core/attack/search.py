@@ -144,11 +144,12 @@ class TrialBook:
         )
         if _WORKERS not in self._study.user_attrs:
             self._study.set_user_attr(_WORKERS, workers)
-        if self._study.user_attrs.get(_IDENTITY, identity) != identity:
+        if _IDENTITY not in self._study.user_attrs:
+            self._study.set_user_attr(_IDENTITY, identity)
+        if self._study.user_attrs[_IDENTITY] != identity:  # read again: another may have been faster
             raise InputError(
                 f"the searches that share {name!r} attack another model, or with other settings; choose another name"
             )
-        self._study.set_user_attr(_IDENTITY, identity)
         self.workers = int(self._study.user_attrs[_WORKERS])
         self._study.sampler = _ByNumber(settings, self.workers)
 
@@ -271,7 +272,7 @@ def check_database(url: str) -> None:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise InputError(
-            f"{url!r} is no address of a database; write e.g. postgresql://user@host/name or sqlite:////path/file.db"
+            f"{url!r} is no address of a database; write e.g. postgresql+psycopg://user@host/name or sqlite:////path/file.db"
         ) from None
     if parsed.password is not None:
         raise InputError(

@@ -144,7 +144,7 @@ def search(
         str | None,
         typer.Option(
             metavar="URL",
-            help="A database for the trials, e.g. postgresql://me@host/db.",
+            help="A database for the trials, e.g. postgresql+psycopg://me@host/db.",
             show_default="a journal in the run",
         ),
     ] = None,

@@ -66,13 +66,13 @@ def study(
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
     config = parse_config(StudyConfig, {"plan": plan, **used(places)})
-    check_cluster(config)
     check_data(plan)
     run = begun_before(store, plan)
     if run is not None and run.status().state is RunState.DONE:
         note(f"this very study was done before as {run.id}")
         _tell(run, quiet)
         return
+    check_cluster(config)
     if run is None:
         words = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
         run = queue_study(store, config, [*words, *_words(only, panel, seeds), *place_words(config)])

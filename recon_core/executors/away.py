@@ -52,12 +52,13 @@ def perform_away(task: str, own: Parcel, others: Sequence[Any], home: Any, share
 
         def report(*, last: bool) -> bool:
             nonlocal birth
-            stop, told = ray.get(home.report.remote(task, watch.changes(last=last)))
-            if birth not in (None, told):  # it was started anew, and knows nothing of what it was told before
+            while True:
+                stop, told = ray.get(home.report.remote(task, birth, watch.changes(last=last)))
+                if birth in (None, told):
+                    birth = told
+                    return bool(stop)
+                birth, last = told, True  # it was started anew, and knows nothing of what it was told before
                 watch.forget()
-                stop, told = ray.get(home.report.remote(task, watch.changes(last=True)))
-            birth = told
-            return bool(stop)
 
         trouble = _do(folder, own.attacks, shares, report)
         report(last=True)  # before the task ends: its own result could be lost with the node

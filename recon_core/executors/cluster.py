@@ -27,7 +27,9 @@ from recon_core.store.record import now, stopped, write_status
 from recon_core.store.writer import tidy
 
 _CAPACITY_SECONDS = 5.0
-_HOME_SECONDS = 20.0
+_ANSWER_SECONDS = 1.0
+_HOME_SECONDS = 120.0
+"""Without a word from `_Home`: it may have to be started first, on a machine that is busy."""
 _MOST_KEPT = 8
 """Models held for the tasks to come."""
 _MOST_NODES_LOST = 5
@@ -50,9 +52,10 @@ class _Home:
         self._pending = mirror.Pending()
         self._unwanted: set[str] = set()
 
-    def report(self, task: str, pieces: list[mirror.Piece]) -> tuple[bool, str]:
-        """Whether to stop, and who was told."""
-        self._pending.add(task, pieces)
+    def report(self, task: str, birth: str | None, pieces: list[mirror.Piece]) -> tuple[bool, str]:
+        """Whether to stop, and who was told. News that follows on what somebody else was told is not taken."""
+        if birth in (None, self._birth):
+            self._pending.add(task, pieces)
         return task in self._unwanted, self._birth
 
     def collect(self, birth: str, arrived: int, unwanted: list[str]) -> News:
@@ -104,8 +107,9 @@ class RayExecutor:
         self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
         self._birth, self._arrived = "", 0
-        # `_Home` is on this machine then, and Ray ends a process that has lost its cluster for a minute.
-        self._patience = None if str(places.cluster).startswith("ray://") else _HOME_SECONDS
+        self._asked: Any = None
+        """Of `_Home`, and not answered yet."""
+        self._asked_at = 0.0
         self._closed = False
 
     def free(self) -> int:
@@ -125,28 +129,29 @@ class RayExecutor:
             trouble = f"run {run.id} is already being worked on by process {lock.holder(path)}"
             self._refused.append(Ended(run.id, trouble))
             return
+        away = _Away(run, handle, "", None)
         try:
             if run.status().state is not RunState.QUEUED:  # of an earlier try
                 (run.dir / layout.CANCEL).unlink(missing_ok=True)
             with self._asking():
-                self._send(_Away(run, handle, "", None))
+                self._send(away)
         except BaseException:
+            self._away.pop(away.task, None)
             os.close(handle)
             raise
 
     def wait(self, seconds: float) -> list[Ended]:
-        if self._refused:
-            refused, self._refused = self._refused, []
-            return refused
+        refused, self._refused = self._refused, []
         self._stop([away for away in self._away.values() if away.run.cancel_requested()])
         if not self._away:
-            time.sleep(seconds)
-            return []
+            time.sleep(0 if refused else seconds)
+            return refused
         with self._asking():
-            ready = self._ready(seconds)
-        self._collect()
+            ready = self._ready(0 if refused else seconds)
+        if not self._collect():
+            return refused  # a run that has ended is judged when its last news is here
         ended = [self._end(away) for away in ready]
-        return [one for one in ended if one is not None]
+        return [*refused, *(one for one in ended if one is not None)]
 
     def close(self) -> None:
         """Nothing of it fails: whoever closes may do so because the cluster is gone."""
@@ -154,14 +159,17 @@ class RayExecutor:
             return
         self._closed = True
         deadline = time.monotonic() + PATIENCE
-        with contextlib.suppress(Exception):
-            self._stop(list(self._away.values()))
-            while self._away and time.monotonic() < deadline:
+        self._stop(list(self._away.values()))
+        while self._away and time.monotonic() < deadline:
+            try:
                 self.wait(0.2)
+            except Exception:  # of one run, maybe; the others may still come back
+                time.sleep(0.2)
         for away in list(self._away.values()):
             with contextlib.suppress(Exception):
                 self._ray.cancel(away.reference, force=True)
-            self._let_go(away)
+            with contextlib.suppress(Exception):
+                self._let_go(away)
         with contextlib.suppress(Exception):
             self._ray.kill(self._home)
         with contextlib.suppress(Exception):
@@ -175,9 +183,10 @@ class RayExecutor:
         except AfterimageError:
             raise
         except Exception as error:
+            here = f"python -m recon_core runs resume {self._log.parent.name} --cluster none"
             raise AfterimageError(
                 f"the cluster at {self._places.cluster!r} does not answer any more ({_short(error)}); resume this when "
-                "it does, or on this machine with: runs resume RUN --cluster none"
+                f"it does, or on this machine with: {here}"
             ) from error
 
     # -- out -----------------------------------------------------------------------------------------------------
@@ -262,12 +271,23 @@ class RayExecutor:
             ready, _ = self._ray.wait(list(by_reference), num_returns=len(by_reference), timeout=0)
         return [by_reference[reference] for reference in ready]
 
-    def _collect(self) -> None:
-        """Write down what came back. What could not be written, on a full disk say, comes again."""
-        unwanted = [task for task, away in self._away.items() if away.unwanted]
+    def _collect(self) -> bool:
+        """Write down what came back, in order; whether that is all that had come when this was called.
+
+        What cannot be written, on a full disk say, ends it all: whatever came behind it must not be written either.
+        """
+        fresh = self._asked is None
         with self._asking():
-            asked = self._home.collect.remote(self._birth, self._arrived, unwanted)
-            news = News(*self._ray.get(asked, timeout=self._patience))
+            if fresh:
+                unwanted = [task for task, away in self._away.items() if away.unwanted]
+                self._asked = self._home.collect.remote(self._birth, self._arrived, unwanted)
+                self._asked_at = time.monotonic()
+            if not self._ray.wait([self._asked], timeout=_ANSWER_SECONDS)[0]:
+                if time.monotonic() - self._asked_at > _HOME_SECONDS:
+                    raise TimeoutError
+                return False
+            asked, self._asked = self._asked, None
+            news = News(*self._ray.get(asked))
         for task, pieces in news.pieces.items():
             if (away := self._away.get(task)) is None:  # somebody else has taken the run up
                 continue
@@ -277,6 +297,7 @@ class RayExecutor:
             else:
                 away.unwanted = True
         self._birth, self._arrived = news.birth, news.version
+        return fresh
 
     def _end(self, away: _Away) -> Ended | None:
         """None where the run was sent out again."""
@@ -285,11 +306,10 @@ class RayExecutor:
                 trouble = self._ray.get(away.reference)
         except _NodeLostError as lost:
             away.nodes_lost += 1
-            # What it was at last may have come back in full.
-            if not away.unwanted and away.run.status().state is not RunState.DONE:
+            # What it came to may have come back before.
+            if not away.unwanted and away.run.status().state in (RunState.QUEUED, RunState.RUNNING):
                 if away.nodes_lost < _MOST_NODES_LOST:
                     self._say(f"the node that worked on {away.run.id} was lost ({lost}); it goes on elsewhere")
-                    self._sent.clear()  # what was kept on that node is gone too
                     with self._asking():
                         self._send(away)
                     return None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from recon_core.errors import AfterimageError
 from recon_core.store import layout
 from recon_core.store.check import content_files
-from recon_core.store.files import explaining, write_atomic
+from recon_core.store.files import explaining, write_all, write_atomic
 
 _GROWING = (layout.METRICS, layout.LOG)
 # A checkpoint of a large network is tens of megabytes; losing this much work with a node is cheaper than sending more.
@@ -68,9 +68,7 @@ def _grow(target: Path, start: int, data: bytes) -> None:
         file.truncate(start)
         file.seek(start)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[file.write(rest) :]
+            write_all(file.fileno(), data)
         except OSError:
             file.truncate(start)
             raise
@@ -95,8 +93,11 @@ class Pending:
             held[piece.path] = (self._version, joined)
 
     def all(self) -> tuple[int, dict[str, list[Piece]]]:
-        """By folder; and what `arrived` is to be told."""
-        return self._version, {folder: [piece for _, piece in held.values()] for folder, held in self._held.items()}
+        """By folder; and what `arrived` is to be told. What goes, goes last: its successors must be there before."""
+        news = {folder: [piece for _, piece in held.values()] for folder, held in self._held.items()}
+        return self._version, {
+            folder: sorted(pieces, key=lambda piece: piece.data is None) for folder, pieces in news.items()
+        }
 
     def arrived(self, version: int) -> None:
         for folder, held in list(self._held.items()):
@@ -145,6 +146,8 @@ class Watch:
                 pieces.append(piece)
         if due:
             self._checkpoint_sent = time.monotonic()
+        # None at all is what a run leaves that is done: whoever has its last status clears up too.
+        if due and any(map(_is_checkpoint, present)):
             for name in filter(_is_checkpoint, self._known.keys() - set(present)):  # nothing else goes while it works
                 del self._known[name]
                 pieces.append(Piece(name, None, None))

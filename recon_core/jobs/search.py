@@ -186,12 +186,11 @@ def perform_search(
     def stopping() -> bool:
         return stop.raised or writer.cancel_requested()
 
-    with quiet_optuna():
+    with quiet_optuna(), _naming_the_storage(run, config):
         executor = (make_executor or _usual_executor)(run, config)
         try:
-            with _naming_the_storage(run, config):
-                search = _Search(run, writer, listener, config, _identity(config, target), executor.places())
-                finished = search.work(executor, stopping)
+            search = _Search(run, writer, listener, config, _identity(config, target), executor.places())
+            finished = search.work(executor, stopping)
         finally:
             executor.close()
         records = search.book.records()

@@ -22,7 +22,7 @@ JSON_LIMIT = 8 * 2**20
 """Bytes of the largest JSON document read or written. Parsed, one may take 30 times that in memory."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_WORDS = "the disk is full"
+FULL_WORDS = "the disk is full"
 _ROOM = 2**14
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -39,7 +39,7 @@ def explaining(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise AfterimageError(
-                f"{_FULL_WORDS}: {path} could not be written; free some space, then resume or try again"
+                f"{FULL_WORDS}: {path} could not be written; free some space, then resume or try again"
             ) from error
         if error.errno == errno.EFBIG:
             raise AfterimageError(
@@ -56,7 +56,7 @@ def explaining(path: Path) -> Iterator[None]:
 
 def was_full(message: str) -> bool:
     """Whether a run that another process worked on says that it ended for want of space."""
-    return _FULL_WORDS in message
+    return FULL_WORDS in message
 
 
 def is_full(path: Path) -> bool:
@@ -85,7 +85,7 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
                 for part in parts:
-                    _write_all(handle, part)
+                    write_all(handle, part)
                 os.fsync(handle)
             finally:
                 os.close(handle)
@@ -96,7 +96,7 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             raise
 
 
-def _write_all(handle: int, data: bytes | memoryview) -> None:
+def write_all(handle: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
@@ -214,7 +214,7 @@ class Appender:
         with explaining(self._path):
             before = os.fstat(self._handle).st_size
             try:
-                _write_all(self._handle, data)
+                write_all(self._handle, data)
             except OSError:
                 os.ftruncate(self._handle, before)
                 raise

@@ -17,7 +17,7 @@ from typing import Any
 from recon_core import __version__
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
-from recon_core.store.files import DamagedError, is_full, read_object, write_json
+from recon_core.store.files import FULL_WORDS, DamagedError, is_full, read_object, write_json
 from recon_core.store.ids import checked_name, is_id, is_kind
 
 FORMAT = 1
@@ -169,7 +169,7 @@ def interrupted(status: Status, *, full: bool = False) -> Status:
     reached = f"step {status.step}" + (f" of {status.total}" if status.total is not None else "")
     message = f"its process ended unexpectedly at {reached}; resume it to go on"
     if full:
-        message = f"the disk is full, and its process ended at {reached}; free some space, then resume it"
+        message = f"{FULL_WORDS}, and its process ended at {reached}; free some space, then resume it"
     return replace(status, state=RunState.INTERRUPTED, message=message, pid=None)
 
 

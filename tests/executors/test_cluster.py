@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,15 +16,16 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
 from recon_core.executors import Ended, Places, cluster, move
 from recon_core.executors.inline import InlineExecutor
-from recon_core.jobs import StopFlag, queue
+from recon_core.jobs import StopFlag, perform, queue
 from recon_core.jobs.search import SearchConfig, perform_search
 from recon_core.jobs.study import StudyConfig, perform_study, queue_study
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
+from tests.faults.apps import small_disk
 from tests.processes import end_processes, wait_for
 from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
@@ -247,6 +249,74 @@ def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, secon
     assert [problem.sentence for problem in store.check() if not problem.heals] == []
 
 
+def test_who_takes_the_news_is_killed_again_and_again(
+    nodes: Any, second: Any, store: RunStore, model: Run, tmp_path: Path
+) -> None:
+    """The actor beside us, with all that was on its way."""
+    attack = {"model": model.id, "settings": {**ATTACK, "iterations": 6000, "measure_every": 5}}
+    here, *runs = (store.create("reconstruct", attack, parents=[model.id]) for _ in range(3))
+    perform(here, StopFlag())
+    executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    try:
+        for run in runs:
+            executor.submit(run)
+        for number in range(1, 4):
+            wait_until(executor, lambda number=number: all(len(run.metrics()) > 20 * number for run in runs))
+            for process in psutil.process_iter(["cmdline"]):
+                if "ray::_Home" in " ".join(process.info["cmdline"] or []):
+                    process.kill()
+        wait_until(executor, lambda: all(run.status().state is RunState.DONE for run in runs))
+        wait_until(executor, lambda: executor.free() == 2)
+    finally:
+        executor.close()
+    for run in runs:
+        assert [row["step"] for row in run.metrics()] == [row["step"] for row in here.metrics()]
+        torch.testing.assert_close(run.tensors("candidates")["candidates"], here.tensors("candidates")["candidates"])
+    assert store.check() == []
+
+
+def test_a_disk_that_is_full_here_stops_a_search_that_then_goes_on(
+    nodes: Any, second: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        store = RunStore(disk / "runs")
+        model = imported_model(store, tmp_path)
+        here, run = asked(store, model, 12), asked(store, model, 12, cluster=nodes.address)
+        search(here, executor=InlineExecutor())
+        ballast = disk / "ballast"
+
+        def fill(fraction: float | None, message: str) -> None:
+            if message.startswith("3 of 12") and not ballast.exists():
+                with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+                    while True:
+                        file.write(b"x" * 4096)
+
+        with pytest.raises(AfterimageError, match="the disk is full"):
+            search(run, fill)
+        assert [problem.sentence for problem in store.check() if not problem.heals] == []
+        ballast.unlink()
+        assert search(run) is RunState.DONE
+        assert trials_of(run) == trials_of(here)
+        assert store.check() == []
+
+
+def test_a_cluster_that_does_not_answer_is_a_sentence_with_the_way_out(
+    nodes: Any, second: Any, store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = asked(store, model, 4, cluster=nodes.address)
+
+    def lost(executor: cluster.RayExecutor, seconds: float) -> list[Any]:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(cluster.RayExecutor, "_ready", lost)
+    with pytest.raises(AfterimageError, match=rf"does not answer any more \(Conn.*runs resume {run.id} --cluster none"):
+        search(run)
+    assert run.status().state is RunState.FAILED
+    monkeypatch.undo()
+    move(run, {"cluster": "none"})
+    assert search(run) is RunState.DONE
+
+
 def test_a_run_that_waits_for_room_is_cancelled_at_once(nodes: Any, store: RunStore, tmp_path: Path) -> None:
     """Somebody else has the only core."""
     first, waiting = (store.create("train", LONG) for _ in range(2))
@@ -336,6 +406,7 @@ def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
 ) -> None:
     """All of it at once, in the middle."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # else Ray itself waits for a minute
     from ray.cluster_utils import Cluster
 
     here = asked(store, model, 12)

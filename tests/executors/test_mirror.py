@@ -11,6 +11,7 @@ import torch
 from recon_core.errors import AfterimageError
 from recon_core.executors import mirror
 from recon_core.store import Run, RunState, RunStore, layout
+from recon_core.store.writer import tidy
 from tests.faults.apps import small_disk
 
 
@@ -47,6 +48,7 @@ def test_a_copy_follows_a_run_to_its_end(run: Run, tmp_path: Path) -> None:
             assert contents(copy) == contents(run.dir)
         writer.finish(RunState.DONE, {"loss": 0.3})
     mirror.apply(copy, watch.changes(last=True))
+    tidy(copy)
     assert contents(copy) == contents(run.dir)
     assert watch.changes(last=True) == []
 
@@ -59,6 +61,49 @@ def test_the_status_comes_last_and_is_looked_at_first(run: Run) -> None:
         writer.finish(RunState.DONE, {})
     pieces = watch.changes(last=True)
     assert [piece.path for piece in pieces].index(layout.STATUS) == len(pieces) - 1
+
+
+def test_a_run_that_ends_while_it_is_looked_at_keeps_its_checkpoints_at_home(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status still says running: with the node gone a moment later, it must be able to go on from somewhere."""
+    copy, watch = tmp_path / "copy", mirror.Watch(run.dir)
+    mirror.apply(copy, mirror.whole(run.dir))
+    with run.writer() as writer:
+        writer.start(2)
+        writer.checkpoint(1, {"w": torch.zeros(2)}, {})
+        mirror.apply(copy, watch.changes(last=True))
+        look = watch._piece
+
+        def ends_now(name: str) -> mirror.Piece | None:
+            found = look(name)
+            if name == layout.STATUS and not (run.dir / layout.RESULT).exists():
+                writer.finish(RunState.DONE, {})
+            return found
+
+        monkeypatch.setattr(watch, "_piece", ends_now)
+        mirror.apply(copy, watch.changes(last=True))
+    assert '"running"' in (copy / layout.STATUS).read_text()
+    assert list((copy / layout.CHECKPOINTS).iterdir())
+    mirror.apply(copy, watch.changes(last=True))
+    assert '"done"' in (copy / layout.STATUS).read_text()
+
+
+def test_checkpoints_go_after_their_successors_have_come(run: Run) -> None:
+    """However many rounds were not collected."""
+    pending, watch = mirror.Pending(), mirror.Watch(run.dir)
+    with run.writer() as writer:
+        writer.start(12)
+        for step in range(12):
+            writer.checkpoint(step, {"w": torch.zeros(2)}, {})
+            writer.progress(step, force=True)
+            if step % 3 == 2:
+                pending.add("a", watch.changes(last=True))
+        _, news = pending.all()
+    gone = [piece.data is None for piece in news["a"]]
+    assert gone == sorted(gone)
+    assert any(gone)
+    assert [piece.path for piece in news["a"] if piece.data is not None][-1] == layout.STATUS
 
 
 def test_checkpoints_wait_until_they_are_due(run: Run) -> None:

@@ -15,6 +15,7 @@ from recon_core.executors.inline import InlineExecutor
 from recon_core.executors.local import LocalExecutor
 from recon_core.jobs.requests import place_words
 from recon_core.store import Run, RunState, RunStore
+from tests.small_models import imported_model
 
 PROJECT = Path(__file__).parents[2]
 Cli = Callable[..., tuple[int, str, str]]
@@ -59,11 +60,17 @@ def test_a_search_can_be_taken_elsewhere_and_back(search: Run) -> None:
     assert "workers" not in search.config
 
 
-def test_none_is_this_machine_whatever_the_environment_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_is_this_machine_whatever_the_environment_says(
+    cli: Cli, store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Places(cluster="none") == Places()
     monkeypatch.setenv(CLUSTER_VARIABLE, "127.0.0.2:9")
-    code, _, said = cli("search", "--model", "absent", "--cluster", "none")
-    assert (code, "127.0.0.2" in said) == (2, False)
+    words = ("search", "--model", imported_model(store, tmp_path).id, "--trials", "1", "--iterations", "2", "--quiet")
+    code, _, said = cli(*words)
+    assert (code, "no Ray cluster answers at '127.0.0.2:9'" in said) == (2, True)
+    assert store.list("search") == []
+    code, _, said = cli(*words, "--cluster", "none")
+    assert (code, said) == (0, "")
 
 
 @pytest.mark.parametrize("wish", [{"cpus": 1e-320}, {"cpus": 0}, {"gpus": 1e-5}, {"gpus": 1.5}, {"gpus": -1}])

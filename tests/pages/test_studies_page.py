@@ -320,6 +320,11 @@ def test_numbers_as_people_write_them() -> None:
     assert read_values("[1e-3, 5, 1e5, none, null, -2e-4, mini-batch, 1.5.2]", "it") == [
         1e-3, 5, 1e5, "none", None, -2e-4, "mini-batch", "1.5.2",
     ]  # fmt: skip
+    assert read_values('path: "2024"\nscale: 1E+5\nlist: ["1e-3"]', "it") == {
+        "path": "2024",
+        "scale": 1e5,
+        "list": ["1e-3"],
+    }
     with pytest.raises(InputError, match="more than 100000 bytes"):
         plan_from_text("long.yaml", b"#" * 100_001)
 
