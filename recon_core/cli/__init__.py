@@ -36,18 +36,23 @@ app.command("cluster")(places.cluster)
 app.add_typer(runs.app, name="runs")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=False)
 def options(
     context: typer.Context,
     store: Annotated[
         Path | None, typer.Option(envvar="AFTERIMAGE_STORE", help="Folder of the runs.", show_default="runs")
     ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Options of every command."""
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
     context.obj = store
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from recon_core.cli.console import note, out
+from recon_core.errors import InputError
 
 if TYPE_CHECKING:
     from recon_core.executors import Places
@@ -19,7 +20,10 @@ WorkersOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="ADDRESS", envvar="AFTERIMAGE_CLUSTER", help="A Ray cluster: auto, or ray://host:10001."
+        "--cluster",
+        metavar="ADDRESS",
+        envvar="AFTERIMAGE_CLUSTER",
+        help="A Ray cluster: auto, host:6379 or ray://host:10001. Or none.",
     ),
 ]
 CpusOption = Annotated[
@@ -38,6 +42,11 @@ def used(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_cluster(places: Places) -> None:
     """Before a run is made that nobody could do."""
+    if places.cluster is None and places.gpus:
+        raise InputError(
+            f"--gpus-per-run is for runs on a cluster, got {places.gpus:g} without one; name it by --cluster, or "
+            "leave it out: on this machine there is a run for each GPU"
+        )
     if places.cluster is not None:
         from recon_core.executors.connection import knock
 

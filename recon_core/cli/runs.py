@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from recon_core.cli.console import complain, out
-from recon_core.cli.places import WorkersOption
+from recon_core.cli.places import CpusOption, GpusOption, WorkersOption
 from recon_core.cli.stores import store_of
+from recon_core.errors import InputError
 from recon_core.store import RunState, RunSummary
 
 app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
@@ -27,6 +28,8 @@ _COLOURS = {
     RunState.INTERRUPTED: "yellow",
     RunState.FAILED: "red",
 }
+
+_LEAST_WIDTH = 10
 
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id; see [b]runs list[/b].")]
 
@@ -46,16 +49,31 @@ def list_runs(
     if as_json:
         typer.echo(json.dumps([asdict(summary) for summary in found]))
         return
+    if not found and kind is not None and (kinds := sorted({one.kind for one in store_of(context).list()})):
+        raise InputError(f"there are no runs of kind {kind!r}; there are: {', '.join(kinds)}")
     if not found:
         out().print("no runs yet; start one with: python -m recon_core train --preset cifar10-50")
         return
+    # A line for each run, however long its message: `runs show` has all of it.
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "name", "kind", "state", "created", "seconds", "message"):
-        table.add_column(heading, no_wrap=heading in ("run", "state"), overflow="fold")
-    for summary in found:
-        status = summary.status
-        cells = (Text(summary.id), Text(summary.name or ""), Text(summary.kind), _state(summary))
-        table.add_row(*cells, Text(summary.created[:19]), f"{status.seconds:.1f}", Text(status.message))
+    rows = [
+        (
+            Text(summary.id),
+            _state(summary),
+            Text(summary.created[5:16].replace("T", " ")),
+            Text("" if summary.name == summary.id else summary.name),
+            Text(summary.status.message),
+        )
+        for summary in found
+    ]
+    for row in rows:
+        row[3].truncate(out().width // 8, overflow="ellipsis")
+    taken = sum(max(len(row[column]) for row in rows) + 2 for column in range(4))
+    for heading in ("run", "state", "created", "name", "message"):
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        row[4].truncate(max(_LEAST_WIDTH, out().width - taken), overflow="ellipsis")
+        table.add_row(*row)
     out().print(table)
 
 
@@ -116,6 +134,8 @@ def resume(
         str | None,
         typer.Option(metavar="ADDRESS", help="Go on there; none for this machine.", show_default="as before"),
     ] = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
@@ -123,7 +143,7 @@ def resume(
     from recon_core.executors import move
 
     run = store_of(context).open(run_id)
-    move(run, {"workers": workers, "cluster": cluster})
+    move(run, {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus})
     finish(run, quiet)
 
 
@@ -136,7 +156,8 @@ def repeat(
 
     store = store_of(context)
     old = store.open(run_id)
-    new = store.create(old.kind, old.config, name=old.name, parents=old.parents, command=old.command)
+    name = None if old.name == old.id else old.name
+    new = store.create(old.kind, old.config, name=name, parents=old.parents, command=old.command)
     finish(new, quiet)
 
 

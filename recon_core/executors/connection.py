@@ -52,8 +52,13 @@ def connect(address: str) -> Any:
                 namespace="afterimage",
             )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if address == "auto":
+            raise InputError(f"this machine is part of no Ray cluster; {_HOW}") from None
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"no Ray cluster answers at {address!r} ({reason}); {_HOW}") from None
+        raise InputError(
+            f"no Ray cluster lets us in at {address!r} ({reason}); see that Ray has the same version and, if the "
+            "cluster asks for one, RAY_AUTH_TOKEN here as there"
+        ) from None
     return ray
 
 
@@ -73,7 +78,8 @@ def _keeping_signals() -> Iterator[None]:
 
 def knock(address: str) -> None:
     """Raise where nobody answers; Ray itself tries for minutes before it says so."""
-    parse_config(Places, {"cluster": address})
+    if parse_config(Places, {"cluster": address}).cluster is None:
+        raise InputError(f"{address!r} is this machine and no cluster; {_HOW}")
     if address == "auto":
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")

@@ -6,8 +6,8 @@ import contextlib
 import queue
 import threading
 
+from recon_core.executors.one_run import do_run
 from recon_core.executors.protocol import Ended
-from recon_core.executors.worker import do_run
 from recon_core.jobs.signals import StopFlag
 from recon_core.store import Run
 

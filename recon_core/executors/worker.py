@@ -13,9 +13,8 @@ import sys
 import threading
 from pathlib import Path
 
-from recon_core.errors import AfterimageError
-from recon_core.jobs import StopFlag, perform
-from recon_core.store import RunStore
+from recon_core.executors.one_run import do_run
+from recon_core.jobs import StopFlag
 
 
 def main() -> int:
@@ -40,17 +39,6 @@ def _listen(stop: StopFlag, orders: queue.Queue[str | None]) -> None:
         orders.put(line.rstrip("\n"))
     stop.raised = True
     orders.put(None)
-
-
-def do_run(folder: Path, stop: StopFlag) -> str | None:
-    """What kept the run from being worked on, if anything did."""
-    try:
-        perform(RunStore(folder.parent).open(folder.name), stop)
-    except AfterimageError as error:
-        return str(error)
-    except Exception as error:  # the run's log has the trace; the next run may do well
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 if __name__ == "__main__":

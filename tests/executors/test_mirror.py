@@ -171,7 +171,8 @@ def test_a_folder_that_is_lost_on_its_node_takes_nothing_along(run: Run) -> None
     watch = mirror.Watch(run.dir)
     with run.writer() as writer:
         writer.start(1)
-        writer.checkpoint(0, {"w": torch.zeros(2)}, {})
+        for step in range(2):
+            writer.checkpoint(step, {"w": torch.zeros(2)}, {})
         pieces = watch.changes(last=True)
         (run.dir / layout.CONFIG).unlink()
         (run.dir / next(piece.path for piece in pieces if piece.path.startswith(layout.CHECKPOINTS))).unlink()
