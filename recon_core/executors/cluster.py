@@ -21,6 +21,7 @@ from recon_core.executors import mirror
 from recon_core.executors.away import Parcel, perform_away
 from recon_core.executors.connection import connect
 from recon_core.executors.protocol import ATTACKS, PATIENCE, Ended, Places
+from recon_core.jobs.slots import thread_environment
 from recon_core.store import Run, RunState, layout, lock
 from recon_core.store.nested import ancestors, home_store
 from recon_core.store.record import now, stopped, write_status
@@ -79,14 +80,6 @@ class _Away:
     """Whether anything came from the node it is on."""
     nodes_lost: int = 0
     unwanted: bool = False
-
-
-class _TroubleError(AfterimageError):
-    """A task failed by itself."""
-
-
-class _NodeLostError(AfterimageError):
-    """A task was lost with its node."""
 
 
 class RayExecutor:
@@ -237,8 +230,7 @@ class RayExecutor:
             scheduling_strategy="SPREAD",
         )
         name = uuid.uuid4().hex
-        threads = str(max(1, int(self._places.cpus)))
-        shares = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        shares = thread_environment(max(1, int(self._places.cpus)))
         reference = task.remote(name, own, others, self._home, shares)
         self._away.pop(away.task, None)
         away.task, away.reference, away.heard = name, reference, False
@@ -301,36 +293,26 @@ class RayExecutor:
 
     def _end(self, away: _Away) -> Ended | None:
         """None where the run was sent out again."""
-        try:
-            with self._asking_for(away):
-                trouble = self._ray.get(away.reference)
-        except _NodeLostError as lost:
-            away.nodes_lost += 1
-            # What it came to may have come back before.
-            if not away.unwanted and away.run.status().state in (RunState.QUEUED, RunState.RUNNING):
-                if away.nodes_lost < _MOST_NODES_LOST:
-                    self._say(f"the node that worked on {away.run.id} was lost ({lost}); it goes on elsewhere")
-                    with self._asking():
-                        self._send(away)
-                    return None
-                trouble = f"{away.nodes_lost} nodes were lost while they worked on it; the last: {lost}"
-            else:
-                trouble = None
-        except _TroubleError as error:
-            trouble = str(error)
-        self._let_go(away)
-        return Ended(away.run.id, trouble)
-
-    @contextlib.contextmanager
-    def _asking_for(self, away: _Away) -> Iterator[None]:
-        """Tell apart what went wrong in a task, with its node, and with the whole cluster."""
+        lost = trouble = None
         with self._asking():
             try:
-                yield
+                trouble = self._ray.get(away.reference)
             except self._ray.exceptions.RayTaskError as error:
-                raise _TroubleError(f"{type(error.cause).__name__}: {error.cause}") from error
+                trouble = f"{type(error.cause).__name__}: {error.cause}"
             except self._ray.exceptions.RayError as error:  # the node, or Ray's process on it, is gone
-                raise _NodeLostError(_short(error)) from error
+                lost = _short(error)
+        # What it came to may have come back before its node was lost.
+        unfinished = not away.unwanted and away.run.status().state in (RunState.QUEUED, RunState.RUNNING)
+        if lost is not None and unfinished:
+            away.nodes_lost += 1
+            if away.nodes_lost < _MOST_NODES_LOST:
+                self._say(f"the node that worked on {away.run.id} was lost ({lost}); it goes on elsewhere")
+                with self._asking():
+                    self._send(away)
+                return None
+            trouble = f"{away.nodes_lost} nodes were lost while they worked on it; the last: {lost}"
+        self._let_go(away)
+        return Ended(away.run.id, trouble)
 
     def _let_go(self, away: _Away) -> None:
         self._away.pop(away.task, None)

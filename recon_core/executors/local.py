@@ -15,7 +15,7 @@ from pathlib import Path
 
 from recon_core.executors.protocol import ATTACKS, PATIENCE, Ended
 from recon_core.jobs.queue import module_environment
-from recon_core.jobs.slots import core_count, slots
+from recon_core.jobs.slots import core_count, slots, thread_environment
 from recon_core.store import Run
 
 
@@ -26,8 +26,7 @@ def local_places(workers: int | None = None) -> list[dict[str, str]]:
     """
     if any(slot.gpu is not None for slot in slots()):
         return [slot.environment() for slot in slots()][:workers]
-    single = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return [single for _ in range(workers or core_count())]
+    return [thread_environment(1) for _ in range(workers or core_count())]
 
 
 @dataclass

@@ -94,10 +94,11 @@ class Pending:
 
     def all(self) -> tuple[int, dict[str, list[Piece]]]:
         """By folder; and what `arrived` is to be told. What goes, goes last: its successors must be there before."""
-        news = {folder: [piece for _, piece in held.values()] for folder, held in self._held.items()}
-        return self._version, {
-            folder: sorted(pieces, key=lambda piece: piece.data is None) for folder, pieces in news.items()
+        news = {
+            folder: sorted((piece for _, piece in held.values()), key=lambda piece: piece.data is None)
+            for folder, held in self._held.items()
         }
+        return self._version, news
 
     def arrived(self, version: int) -> None:
         for folder, held in list(self._held.items()):

@@ -27,6 +27,7 @@ from recon_core.attack.search import (
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.executors import Ended, Executor, Places, executor_for
+from recon_core.jobs.match_cache import content_digest
 from recon_core.jobs.models import AttackModel, model_of
 from recon_core.jobs.observer import StoreObserver, last_checkpoint
 from recon_core.jobs.reconstruction import (
@@ -235,10 +236,8 @@ def _usual_executor(run: Run, config: SearchConfig) -> Executor:
 def _identity(config: SearchConfig, target: Target) -> str:
     """What makes two searches the same one: the weights and all settings but how many trials there are."""
     settings = config.settings.model_dump_json(exclude={"trials"})
-    found = hashlib.sha256(f"{settings} {config.known_init}".encode())
-    for name, tensor in sorted(target.network.state_dict().items()):
-        found.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+    weights = [(name, content_digest(tensor)) for name, tensor in sorted(target.network.state_dict().items())]
+    return hashlib.sha256(repr((settings, config.known_init, weights)).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -22,8 +22,13 @@ class Slot:
     gpu: int | None
 
     def environment(self) -> dict[str, str]:
-        found = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        found = thread_environment(self.threads)
         return found if self.gpu is None else {**found, "CUDA_VISIBLE_DEVICES": str(self.gpu)}
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """What keeps a process to that many threads."""
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
 
 def core_count() -> int:

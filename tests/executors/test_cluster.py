@@ -25,7 +25,7 @@ from recon_core.jobs.study import StudyConfig, perform_study, queue_study
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
-from tests.faults.apps import small_disk
+from tests.faults.apps import small_disk, unhealed
 from tests.processes import end_processes, wait_for
 from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
@@ -115,6 +115,13 @@ def wait_until(executor: cluster.RayExecutor, condition: Callable[[], object], s
         ended += executor.wait(0.2)
         assert time.monotonic() < deadline
     return ended
+
+
+def goes_on_here(run: Run) -> None:
+    """To its end, taken back from its cluster."""
+    move(run, {"cluster": "none"})
+    queue.resume(run)
+    wait_for(lambda: run.status().state is RunState.DONE, 60)
 
 
 def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
@@ -209,7 +216,7 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
         wait_for(lambda: len(run.metrics()) >= 2, 60)
         os.kill(run.status().pid or 0, signal.SIGKILL)
         wait_for(lambda: run.status().state is RunState.INTERRUPTED)
-        assert [problem.sentence for problem in store.check() if not problem.heals] == []
+        assert unhealed(store) == []
         queue.resume(run)
         wait_for(lambda: len(run.metrics()) >= 4, 60)
         page = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
@@ -221,9 +228,7 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
         page.button(key=f"cancel-{run.id}").click().run()
         wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
         assert len(run.metrics()) < 16
-        move(run, {"cluster": "none"})
-        queue.resume(run)
-        wait_for(lambda: run.status().state is RunState.DONE, 60)
+        goes_on_here(run)
     finally:
         end_processes(store.root)
     assert trials_of(run) == trials_of(here)
@@ -246,7 +251,7 @@ def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, secon
         assert "Traceback" not in "".join(run.log_tail(50))
     finally:
         end_processes(store.root)
-    assert [problem.sentence for problem in store.check() if not problem.heals] == []
+    assert unhealed(store) == []
 
 
 def test_who_takes_the_news_is_killed_again_and_again(
@@ -293,7 +298,7 @@ def test_a_disk_that_is_full_here_stops_a_search_that_then_goes_on(
 
         with pytest.raises(AfterimageError, match="the disk is full"):
             search(run, fill)
-        assert [problem.sentence for problem in store.check() if not problem.heals] == []
+        assert unhealed(store) == []
         ballast.unlink()
         assert search(run) is RunState.DONE
         assert trials_of(run) == trials_of(here)
@@ -424,10 +429,8 @@ def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
         wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED), 90)
         if run.status().state is RunState.FAILED:
             assert "does not answer any more" in run.status().message
-        assert [problem.sentence for problem in store.check() if not problem.heals] == []
-        move(run, {"cluster": "none"})
-        queue.resume(run)
-        wait_for(lambda: run.status().state is RunState.DONE, 60)
+        assert unhealed(store) == []
+        goes_on_here(run)
     finally:
         end_processes(store.root)
     assert trials_of(run) == trials_of(here)
