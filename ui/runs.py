@@ -18,7 +18,7 @@ from ui.words import duration, number, plain, shortened, when
 
 PAGE_SIZE = 15
 FIGURES_SHOWN = 8
-_LIST_COLUMNS = (4, 1.6, 4.4, 1.6, 1.4)
+_LIST_COLUMNS = (3.3, 2.2, 4.2, 1.6, 1.7)
 _ROW_MESSAGE = 110  # characters; the run's own page has all of it
 
 
