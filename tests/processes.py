@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recon_core.jobs import queue
-from recon_core.store import RunState, RunStore, lock
+import psutil
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 40.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 120.0, what: str = "it") -> None:
+    """The limit tells never from late, and says nothing about how fast the machine is."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
+        time.sleep(0.02)
 
 
 def end_processes(root: Path) -> None:
-    """Kill the dispatcher of a store, so that nothing new starts, then what is at work there."""
-    held = queue.dispatcher_lock(root)
-    if lock.is_held(held):
-        _kill(int(lock.holder(held)))
-    for summary in RunStore(root).list():
-        if summary.status.pid and summary.status.state is RunState.RUNNING:
-            _kill(summary.status.pid)
+    """Kill whatever works for a store: its dispatcher, workers that have not begun yet, and what those started."""
+    while found := _working_for(root):
+        for process in found:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(found, timeout=10)
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _working_for(root: Path) -> list[psutil.Process]:
+    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        try:
+            if process.pid in mine or not _names(process, root) or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            for one in (process, *process.children(recursive=True)):
+                if one.status() != psutil.STATUS_ZOMBIE:
+                    found[one.pid] = one
+        except psutil.Error:  # gone meanwhile, or somebody else's
+            continue
+    return list(found.values())
+
+
+def _names(process: psutil.Process, root: Path) -> bool:
+    """By its arguments, or by the store it was given as its own; an app is ended by whoever started it."""
+    words = process.cmdline()
+    if not any(word.split(".")[0] == "recon_core" for word in words):
+        return False
+    if any(Path(word) == root or root in Path(word).parents for word in words):
+        return True
+    return process.environ().get("AFTERIMAGE_STORE") == str(root)

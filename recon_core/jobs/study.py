@@ -66,15 +66,16 @@ def perform_study(
         return stop.raised or writer.cancel_requested()
 
     writer.start(None)
+    finished = False
     with _alone(store, writer, stopping) as alone:
         if alone:
             study.lay_out()
             executor = make_executor(run, config)
             try:
-                study.work(executor, stopping)
+                finished = study.work(executor, stopping)
             finally:
                 executor.close()
-    study.finish(stopped=not alone or stopping())
+    study.finish(stopped=not finished)  # a request that came after the last run has nothing left to stop
 
 
 @contextlib.contextmanager
@@ -112,14 +113,14 @@ class _Study:
         self._save()
         self._tell(board)
 
-    def work(self, executor: Executor, stopping: Callable[[], bool]) -> None:
-        """Until all is done, nothing is left that could be done, or somebody wants it to stop."""
+    def work(self, executor: Executor, stopping: Callable[[], bool]) -> bool:
+        """Until all is done or nothing is left that could be done; False where somebody wanted it to stop before."""
         board = self._board
         assert board is not None
         while not board.finished:
             if stopping():
                 self._stop(board, executor)
-                return
+                return False
             changed = False
             for step in board.ready():
                 if not executor.free():
@@ -143,6 +144,7 @@ class _Study:
                 self._save()
         self._save()
         self._tell(board)
+        return True
 
     def _stop(self, board: Board, executor: Executor) -> None:
         for step in board.running:

@@ -12,21 +12,24 @@ from pathlib import Path
 from recon_core.store.files import explaining
 
 _PATIENCE = 0.3
-"""Seconds to try before a lock counts as taken: readers that look hold it for microseconds."""
+"""Seconds to try before a lock counts as taken: some hold it only to write a status."""
 
 
-def acquire(path: Path) -> int | None:
+def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
     """Take `path`'s lock for this process and write our process number into it; None when another has it.
 
     Returns the open file, whose closing frees the lock.
     """
     with explaining(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
     while not _flock(handle, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
-            os.close(handle)
-            return None
+            # Readers that only look have it too, for a moment: however long that is on a busy machine, they own nothing.
+            if not _flock(handle, fcntl.LOCK_SH):
+                os.close(handle)
+                return None
+            fcntl.flock(handle, fcntl.LOCK_UN)  # or two who wait would keep it from each other
         time.sleep(0.01)
     sign(handle, os.getpid())
     return handle

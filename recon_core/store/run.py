@@ -144,8 +144,10 @@ class Run:
         if state is RunState.QUEUED and not lock.is_held(self.dir / layout.LOCK):
             try:
                 with self.writer() as writer:
-                    writer.finish(RunState.CANCELLED, None, "cancelled before it started")
-                return True
+                    waits = writer.state is RunState.QUEUED  # not begun, and ended at once, since we looked
+                    if waits:
+                        writer.finish(RunState.CANCELLED, None, "cancelled before it started")
+                return waits
             except InputError:  # somebody took it in between, or the store is read-only
                 if self.status().state is RunState.QUEUED and not lock.is_held(self.dir / layout.LOCK):
                     raise
@@ -153,4 +155,7 @@ class Run:
             return False
         with explaining(self.dir / layout.CANCEL):
             (self.dir / layout.CANCEL).touch()
+            if self.status().state is RunState.DONE:  # meanwhile; nobody would ever take the flag down
+                (self.dir / layout.CANCEL).unlink(missing_ok=True)
+                return False
         return True

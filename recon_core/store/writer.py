@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _STATUS_INTERVAL = 0.5
 _CANCEL_INTERVAL = 0.2
 _CHECKPOINTS_KEPT = 2
+_LEAVING_SECONDS = 5.0
+"""How long the process of a run that has ended may take from its last word to the end of its lock."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class RunWriter:
         if not self._folder.is_dir():
             raise InputError(f"run {self._id} has been deleted; start a new one")
         handle = lock.acquire(path)
+        if handle is None and _has_ended(self._folder):
+            handle = lock.acquire(path, _LEAVING_SECONDS)
         if handle is None:
             raise InputError(
                 f"run {self._id} is already being worked on by process {lock.holder(path)}; wait for it or cancel it"
@@ -109,6 +113,11 @@ class RunWriter:
             if torn:
                 self.log("the last line of metrics.jsonl was torn and has been dropped")
             self._files = opened.pop_all()
+
+    @property
+    def state(self) -> RunState:
+        """As the last writer left it, or this one has set it since."""
+        return self._status.state
 
     def start(self, total: int | None) -> None:
         """The work begins, or goes on, towards `total` steps (None where nobody can know)."""
@@ -308,6 +317,14 @@ def _clear_temporaries(folder: Path) -> None:
             if is_temporary(path.name) and path != temporary(folder / layout.NAME):
                 with explaining(path):
                     path.unlink(missing_ok=True)
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a run that is still locked has said its last word, and can be taken up again in a moment."""
+    try:
+        return read_status(folder).state not in (RunState.QUEUED, RunState.RUNNING)
+    except DamagedError:
+        return False
 
 
 def _is_still(path: Path, handle: int) -> bool:

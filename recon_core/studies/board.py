@@ -225,14 +225,15 @@ class Board:
         """The run to be submitted for a ready step; None where it is done already, or others are at it."""
         if self._lost_parents(step):
             return None
+        run = self._unfinished(step)
+        # Before asking what is done: a run that ends in between is found there, not taken for one that never was.
+        other = run if run is not None and is_at_work(run) else self._index.at_work(step.key)
         if (done := self._index.done(step.key)) is not None:
             self._take(step, done)
             return None
-        run = self._unfinished(step)
         if run is not None and run.status().state is RunState.DONE:
             self._take(step, run)
             return None
-        other = run if run is not None and is_at_work(run) else self._index.at_work(step.key)
         if other is not None:
             step.state, step.run_id = StepState.ELSEWHERE, other.id
             return None

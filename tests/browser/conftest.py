@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -14,10 +15,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.browser.pages import PATIENCE, follow
+from tests.gates import Gates
+from tests.processes import end_processes
+
+expect.set_options(timeout=PATIENCE)  # it returns as soon as it holds
 PROJECT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
+START_SECONDS = 120
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = [
     "--no-sandbox",  # Chromium's own sandbox does not start as root, which CI machines are
@@ -28,42 +34,6 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# WCAG contrast of every visible piece of text in the page against what is really behind it.
-CONTRASTS = """() => {
-  const parse = css => {
-    const part = css.match(/[\\d.]+/g).map(Number);
-    const scale = css.startsWith('color(') ? 255 : 1;
-    return [part[0] * scale, part[1] * scale, part[2] * scale, part.length > 3 ? part[3] : 1];
-  };
-  const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3])).concat(1);
-  const backdrop = element => {
-    const layers = [];
-    for (let e = element; e; e = e.parentElement) {
-      layers.push(parse(getComputedStyle(e).backgroundColor));
-      if (layers.at(-1)[3] === 1) break;
-    }
-    return layers.reduceRight((under, top) => over(top, under), [255, 255, 255, 1]);
-  };
-  const luminance = colour => {
-    const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-    const [r, g, b] = colour.slice(0, 3).map(v => linear(v / 255));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const texts = [];
-  const walker = document.createTreeWalker(document.querySelector('[data-testid=stApp]'), NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const text = walker.currentNode.data.trim();
-    if (element.closest('[data-testid=stIconMaterial]')) continue;  // the name of an icon, drawn as a picture
-    if (!text || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-    const box = element.getBoundingClientRect();
-    if (box.width < 2 || box.height < 2) continue;
-    const behind = backdrop(element);
-    const [a, b] = [luminance(behind), luminance(over(parse(getComputedStyle(element).color), behind))];
-    texts.push({text: text.slice(0, 60), contrast: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)});
-  }
-  return texts;
-}"""
 
 
 class Dashboard(NamedTuple):
@@ -72,11 +42,8 @@ class Dashboard(NamedTuple):
     url: str
     store: Path
     log: Path
-
-
-class TextContrast(NamedTuple):
-    text: str
-    contrast: float  # WCAG: 1 (invisible) to 21; 4.5 is readable
+    gates: Gates
+    """Where its runs can be held."""
 
 
 def free_port() -> int:
@@ -85,40 +52,51 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def dashboard(own_store: Path, tmp_path: Path) -> Iterator[Dashboard]:
-    log, port = tmp_path / "server.log", free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "streamlit",
-        "run",
-        "app.py",
-        "--server.port",
-        str(port),
-        "--server.headless",
-        "true",
-    ]
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(
-            command,
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """One app for all tests of a file: most of what a start costs is loading the engine."""
+    folder = tmp_path_factory.mktemp("server")
+    port, log, store = free_port(), folder / "server.log", folder / "runs"
+    gates = Gates(folder / "gates")
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true"]
+    # With a slash at its end, so that whoever ends all that was given this store spares the app itself.
+    environment = {"AFTERIMAGE_STORE": f"{store}/", "AFTERIMAGE_SLOTS": "1"}
+    with log.open("ab") as output:  # to add to it even where a test has emptied it
+        process = subprocess.Popen(
+            [*command, "--server.port", str(port)],
             cwd=PROJECT,
+            env={**os.environ, **gates.environment(), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-        ) as server,
-    ):
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_healthy(url, process, log)
+        yield Dashboard(url, store, log, gates)
+    finally:
+        process.terminate()
         try:
-            url = f"http://127.0.0.1:{port}"
-            _wait_until_healthy(url, server, log)
-            yield Dashboard(url, own_store, log)
-        finally:
-            server.terminate()
-            try:
-                server.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                server.kill()
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        end_processes(store)
+
+
+@pytest.fixture
+def dashboard(server: Dashboard) -> Iterator[Dashboard]:
+    """The app with an empty store; afterwards nothing is at work there any more, and nothing is left in it."""
+    server.log.write_bytes(b"")  # what it says belongs to one test
+    try:
+        yield server
+    finally:
+        server.gates.open_all()
+        end_processes(server.store)
+        if server.store.exists():
+            used = server.store.with_name("used")
+            server.store.rename(used)  # at once, for a page that is just being drawn
+            shutil.rmtree(used)
 
 
 def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -128,7 +106,7 @@ def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) ->
             with urllib.request.urlopen(f"{url}/_stcore/health", timeout=2):
                 return
         except (urllib.error.URLError, TimeoutError, ConnectionError):
-            time.sleep(0.1)
+            time.sleep(0.05)
     pytest.fail(f"the app did not start within {START_SECONDS} s:\n{log.read_text()}")
 
 
@@ -139,14 +117,17 @@ def chromium() -> Iterator[Browser]:
         pytest.fail("these tests need Chromium, none was found; .ci/run installs it (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 @pytest.fixture
-def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
+def visit(dashboard: Dashboard, chromium: Browser) -> Iterator[Callable[..., Page]]:
     """Open an address as a new visitor; at the end, no script has failed and nothing was asked of another machine."""
     faults: list[str] = []
+    contexts: list[BrowserContext] = []
 
     def note_foreign(address: str) -> None:
         if not address.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")):
@@ -155,7 +136,9 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
     def open_page(url: str, scheme: Literal["light", "dark"] = "light", width: int = 1280, height: int = 800) -> Page:
         context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
+        follow(page)
         page.on("pageerror", lambda error: faults.append(f"script failed: {error}"))
         page.on("request", lambda request: note_foreign(request.url))
         page.on("websocket", lambda websocket: note_foreign(websocket.url))
@@ -163,14 +146,9 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
         page.get_by_test_id("stApp").wait_for()
         return page
 
-    contexts: list = []
-    yield open_page
-    for context in contexts:
-        context.close()
+    try:
+        yield open_page
+    finally:
+        for context in contexts:
+            context.close()
     assert faults == []
-
-
-@pytest.fixture
-def contrasts() -> Callable[[Page], list[TextContrast]]:
-    """How well each visible piece of text stands out from what is behind it."""
-    return lambda page: [TextContrast(**found) for found in page.evaluate(CONTRASTS)]

@@ -17,7 +17,6 @@ from recon_core.jobs.circle import CircleSettings
 from recon_core.store import RunState, RunStore
 from tests.processes import end_processes
 
-PATIENCE = 60_000  # milliseconds; the engine is loaded with the first visit, and CI machines are slow
 RUN_SECONDS = 240
 SMALL = CircleSettings(n=4, width=50)
 ADDRESS = "?view=circle&c_n=4&c_width=50"
@@ -52,7 +51,7 @@ def own_processes(own_store: Path) -> Iterator[None]:
 
 def player_of(page: Page) -> Locator:
     player = page.locator(".player")
-    expect(player).to_be_visible(timeout=PATIENCE)
+    expect(player).to_be_visible()
     return player
 
 
@@ -83,11 +82,11 @@ def assert_readable(page: Page, contrasts) -> None:
 @pytest.mark.usefixtures("own_processes")
 def test_from_home_start_and_see_the_points_move(dashboard, visit) -> None:
     page = visit(dashboard.url)
-    page.get_by_role("button", name="Watch the circle").click(timeout=PATIENCE)
+    page.get_by_role("button", name="Watch the circle").click()
     player = player_of(page)
     assert "view=circle" in page.url
     page.goto(f"{dashboard.url}/{ADDRESS}")
-    expect(page.get_by_text("on these 4 points")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("on these 4 points")).to_be_visible()
     expect_data(player, "mode", "still")
     still = look(player)
     page.get_by_role("button", name="Start", exact=True).click()
@@ -112,7 +111,7 @@ def test_play_pause_step_and_scrub(shown: str, visit, contrasts) -> None:
     expect_data(player, "mode", "recording")
     expect_data(player, "stage", "f")  # the result first
     expect_data(player, "theme", "light")
-    expect(page.get_by_test_id("stMetric")).to_have_count(2, timeout=PATIENCE)
+    expect(page.get_by_test_id("stMetric")).to_have_count(2)
     assert_readable(page, contrasts)
     result = look(player)
 
@@ -174,11 +173,11 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
 
     page.get_by_role("slider", name="Drop multipliers below").focus()
     page.keyboard.press("End")
-    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4", timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("c_lam=40"), timeout=PATIENCE)
+    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4")
+    expect(page).to_have_url(re.compile("c_lam=40"))
     page.get_by_role("button", name="First-layer weights").click()
-    expect(player).to_contain_text("first-layer weights", timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("c_over="), timeout=PATIENCE)
+    expect(player).to_contain_text("first-layer weights")
+    expect(page).to_have_url(re.compile("c_over="))
     assert player.get_attribute("data-time") == moment
     picture = look(player)
 
@@ -186,7 +185,7 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     player = player_of(page)
     expect_data(player, "time", moment)
     expect(page.get_by_label("Speed")).to_have_value("2")
-    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4", timeout=PATIENCE)
+    expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4")
     expect(player).to_contain_text("first-layer weights")
     assert "c_n=4" in page.url
     assert look(player) == picture
@@ -197,8 +196,8 @@ def test_two_side_by_side_in_the_dark(shown: str, visit, contrasts) -> None:
     expect_data(player_of(page), "theme", "dark")
     page.get_by_text("Compare with another setting").click()
     players = page.locator(".player")
-    expect(players).to_have_count(2, timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("c_two=true"), timeout=PATIENCE)
+    expect(players).to_have_count(2)
+    expect(page).to_have_url(re.compile("c_two=true"))
     expect_data(players.nth(1), "mode", "still")
     assert_readable(page, contrasts)
     # The same setting on both sides has a recording on both sides, and one button moves both.
@@ -220,6 +219,6 @@ def test_two_side_by_side_in_the_dark(shown: str, visit, contrasts) -> None:
 
 def test_bring_your_own_model_leads_to_the_import(dashboard, visit) -> None:
     page = visit(dashboard.url)
-    page.get_by_role("button", name="Bring your own model").click(timeout=PATIENCE)
-    expect(page).to_have_url(re.compile("/Train"), timeout=PATIENCE)
-    expect(page.get_by_role("tab", name="From elsewhere", selected=True)).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Bring your own model").click()
+    expect(page).to_have_url(re.compile("/Train"))
+    expect(page.get_by_role("tab", name="From elsewhere", selected=True)).to_be_visible()

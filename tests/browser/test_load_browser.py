@@ -7,7 +7,6 @@ from playwright.sync_api import expect
 from recon_core.store import RunState, RunStore
 
 TABS = 20
-PATIENCE = 60_000  # milliseconds; twenty browsers' work on two cores
 
 
 def test_twenty_tabs_follow_a_run_to_its_end(dashboard, visit) -> None:
@@ -22,9 +21,9 @@ def test_twenty_tabs_follow_a_run_to_its_end(dashboard, visit) -> None:
         for step, message in ((50, "at a quarter"), (100, "half way"), (150, "nearly there")):
             writer.progress(step, message, force=True)
             for page in pages:
-                expect(page.get_by_text(message)).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_text(message)).to_be_visible()
         writer.finish(RunState.DONE, {}, "it is over")
     for page in pages:
-        expect(page.get_by_text("it is over").first).to_be_visible(timeout=PATIENCE)
-        expect(page.locator(".stMarkdownBadge", has_text="done").first).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("it is over").first).to_be_visible()
+        expect(page.locator(".stMarkdownBadge", has_text="done").first).to_be_visible()
     assert "Traceback" not in dashboard.log.read_text()

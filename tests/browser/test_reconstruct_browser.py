@@ -17,8 +17,6 @@ from recon_core.jobs.reconstruction import Baseline
 from recon_core.store import Run, RunState, RunStore
 from tests.processes import end_processes, wait_for
 
-PATIENCE = 60_000  # milliseconds; CI machines are slow
-READABLE = 4.5
 TRAINING = {
     "data": {"source": "cifar10", "n": 10, "test_n": 10},
     "model": {"widths": [100, 50]},
@@ -69,28 +67,28 @@ def opened(page: Page, store: RunStore) -> Run:
 def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunStore) -> None:
     page = visit(f"{dashboard.url}/Reconstruct")
     start = page.get_by_role("button", name="Start", exact=True)
-    expect(start).to_be_enabled(timeout=PATIENCE)
-    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)  # the page is whole
+    expect(start).to_be_enabled()
+    expect(page.get_by_text("For comparison")).to_be_visible()  # the page is whole
     page.get_by_text("Options: recipe, candidates").click()
 
     # What cannot be done is said, and nothing that was typed is lost.
     fill(page, "m", "25")
-    expect(page.get_by_text("M must be even")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("M must be even")).to_be_visible()
     expect(start).to_be_disabled()
     fill(page, "m", "24")
     fill(page, "iterations", "400000")
-    expect(page.get_by_text("24 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("24 candidates, recipe fast")).to_be_visible()
     expect(page.get_by_text("M must be even")).to_have_count(0)
     start.press("Enter")
 
     # Pictures change while it runs, and so do steps and the examiner's count.
-    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
+    expect(candidates(page)).to_be_visible()
     page.wait_for_url(re.compile("run="))
     run = opened(page, filled)
     seen = {candidates(page).get_attribute("src")}
     wait_for(lambda: len(seen.add(candidates(page).get_attribute("src")) or seen) >= 3, seconds=60)
     expect(page.get_by_text("Known only to the examiner: the attack never sees this.")).to_be_visible()
-    expect(page.get_by_test_id("stMetricValue").filter(has_text=" of 10").first).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_test_id("stMetricValue").filter(has_text=" of 10").first).to_be_visible()
     expect(page.get_by_test_id("stProgress").first).to_contain_text("of 400,000")
 
     # Stopped within seconds, where it was; a reload finds it so.
@@ -98,10 +96,10 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     wait_for(lambda: run.status().state is RunState.CANCELLED, seconds=20)
     stopped_at = run.status().step
     assert stopped_at > 0
-    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Resume", exact=True)).to_be_visible()
     page.reload()
-    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
-    expect(page.get_by_text("cancelled").first).to_be_visible(timeout=PATIENCE)
+    expect(candidates(page)).to_be_visible()
+    expect(page.get_by_text("cancelled").first).to_be_visible()
 
     # On it goes from there, and the list leads back to it.
     page.get_by_role("button", name="Resume", exact=True).click()
@@ -110,7 +108,7 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     wait_for(lambda: candidates(page).get_attribute("src") != before, seconds=60)
     page.get_by_role("button", name="New reconstruction").click()
     page.get_by_role("button", name=run.id, exact=True).click()
-    expect(candidates(page)).to_be_visible(timeout=PATIENCE)
+    expect(candidates(page)).to_be_visible()
     assert opened(page, filled).id == run.id
     page.get_by_role("button", name="Cancel", exact=True).click()
     wait_for(lambda: run.status().state is RunState.CANCELLED, seconds=20)
@@ -119,23 +117,23 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
 def test_settings_of_a_run_fill_the_form_and_survive_a_reload(dashboard, visit, filled: RunStore) -> None:
     run = next(r for r in filled.list("reconstruct") if filled.open(r.id).config["baseline"] is None)
     page = visit(f"{dashboard.url}/Reconstruct?run={run.id}")
-    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("For comparison")).to_be_visible()
     page.get_by_role("button", name="Use these settings").click()
-    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible()
     page.reload()
-    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible(timeout=PATIENCE)
-    expect(page.get_by_text("For comparison")).to_be_visible(timeout=PATIENCE)  # the page is whole
+    expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible()
+    expect(page.get_by_text("For comparison")).to_be_visible()  # the page is whole
     page.get_by_text("Options: recipe, candidates").click()
-    expect(page.get_by_role("textbox", name="iterations", exact=True)).to_have_value("150", timeout=PATIENCE)
+    expect(page.get_by_role("textbox", name="iterations", exact=True)).to_have_value("150")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
 def test_a_finished_attack_is_readable_and_fits(dashboard, visit, contrasts, filled, scheme: str, width: int) -> None:
     run = next(r for r in filled.list("reconstruct") if filled.open(r.id).config["baseline"] is None)
     page = visit(f"{dashboard.url}/Reconstruct?run={run.id}", scheme=scheme, width=width)
-    expect(page.get_by_alt_text("40 of 40 candidates as the run left them")).to_be_visible(timeout=PATIENCE)
-    expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=PATIENCE)
-    expect(page.get_by_alt_text(re.compile("pictures of"))).to_have_count(3, timeout=PATIENCE)
+    expect(page.get_by_alt_text("40 of 40 candidates as the run left them")).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    expect(page.get_by_alt_text(re.compile("pictures of"))).to_have_count(3)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     # Contrast 1 is what is not there to be seen: the ends of a slider until one points at it.
     assert [text for text in contrasts(page) if 1 < text.contrast < READABLE] == []
@@ -143,4 +141,4 @@ def test_a_finished_attack_is_readable_and_fits(dashboard, visit, contrasts, fil
     # The way there, by keyboard.
     page.get_by_role("slider", name="How they got there").focus()
     page.keyboard.press("Home")
-    expect(page.get_by_alt_text("40 of 40 candidates at step 0")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_alt_text("40 of 40 candidates at step 0")).to_be_visible()

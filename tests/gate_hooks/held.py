@@ -1,0 +1,139 @@
+"""The side of a gate that stands in the process which is held: see `tests.gates`.
+
+A gate is a file of JSON in the folder that `AFTERIMAGE_TEST_GATES` names. While it is there, a run of its kind that
+reports a step at or beyond the gate's says so in the folder and waits. It leaves when the gate is opened, which removes
+the file, and when somebody asks the run to stop: what is tested then is that request.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "AFTERIMAGE_TEST_GATES"
+_POLL_SECONDS = 0.01
+_flags: weakref.WeakSet[Any] = weakref.WeakSet()
+"""All `StopFlag`s of this process: a writer does not know the one of its own run."""
+
+
+def hold_writers(writer: ModuleType) -> None:
+    """Every kind of run reports its steps to its writer."""
+    report = writer.RunWriter.progress
+
+    @functools.wraps(report)
+    def progress(self: Any, step: int, message: str = "", **options: Any) -> None:
+        if (gate := _shut(self, step)) is None:
+            report(self, step, message, **options)
+            return
+        # What is on the disk while a run is held does not hang on how long ago its status was last written.
+        report(self, step, message, **{**options, "force": True})
+        while gate is not None:
+            _arrive(gate, self._folder.name, step)
+            while _is_there(gate) and not _stopping(self, gate):
+                time.sleep(_POLL_SECONDS)
+            gate = None if _stopping(self, gate) else _shut(self, step)
+
+    writer.RunWriter.progress = progress
+
+
+def keep_flags(signals: ModuleType) -> None:
+    """Remember who may be asked to stop from now on."""
+    _flags.clear()
+    begin = signals.StopFlag.__init__
+
+    @functools.wraps(begin)
+    def initialise(self: Any) -> None:
+        begin(self)
+        _flags.add(self)
+
+    signals.StopFlag.__init__ = initialise
+
+
+PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "recon_core.store.writer": hold_writers,
+    "recon_core.jobs.signals": keep_flags,
+}
+
+
+def _shut(writer: Any, step: int) -> tuple[Path, int, dict[str, Any]] | None:
+    """The gate that holds this run at this step: its file, that file's number, what it says."""
+    folder = os.environ.get(VARIABLE)
+    if not folder or writer._started_at is None:
+        return None
+    for path in sorted(Path(folder).glob("*.gate")):
+        try:
+            with path.open() as file:
+                inode, told = os.fstat(file.fileno()).st_ino, json.load(file)
+        except FileNotFoundError:  # opened just now
+            continue
+        if step >= told["step"] and _is_meant(writer._folder, told):
+            return path, inode, told
+    return None
+
+
+def _is_meant(folder: Path, told: dict[str, Any]) -> bool:
+    if folder.name.split("-")[0] != told["kind"]:
+        return False
+    return all(word in _name(folder) for word in told["words"])
+
+
+def _name(folder: Path) -> str:
+    """Id and name: a run that a study makes is known by what it is called."""
+    try:
+        return folder.name + " " + str(json.loads((folder / "name.json").read_text())["name"])
+    except FileNotFoundError:
+        return folder.name
+
+
+def _is_there(gate: tuple[Path, int, dict[str, Any]]) -> bool:
+    """One that was moved is another file."""
+    try:
+        return os.stat(gate[0]).st_ino == gate[1]
+    except FileNotFoundError:
+        return False
+
+
+def _stopping(writer: Any, gate: tuple[Path, int, dict[str, Any]]) -> bool:
+    if gate[2]["deaf"]:
+        return False
+    return any(flag.raised for flag in list(_flags)) or bool(writer.cancel_requested())
+
+
+def _arrive(gate: tuple[Path, int, dict[str, Any]], run_id: str, step: int) -> None:
+    path = gate[0].with_suffix(f".{run_id}.reached")
+    scratch = path.with_suffix(f".{os.getpid()}")
+    scratch.write_text(json.dumps({"run_id": run_id, "step": step, "pid": os.getpid()}))
+    scratch.replace(path)
+
+
+class _Patching(importlib.abc.MetaPathFinder):
+    """Patches the modules above when they are imported, which most processes do late or never."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name not in PATCHES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                PATCHES[name](module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def patch_when_imported() -> None:
+    sys.meta_path.insert(0, _Patching())
