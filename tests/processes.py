@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recon_core.jobs import queue
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, lock
 
 

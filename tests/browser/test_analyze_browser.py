@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Error, Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 
 PATIENCE = 40_000  # milliseconds; CI machines are slow
 READABLE = 4.5

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from recon_core.store import Run, RunStore
-from tests.jobs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 
 PATIENCE = 40_000  # milliseconds; CI machines are slow
 READABLE = 4.5

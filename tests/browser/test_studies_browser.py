@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import Run, RunStore
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.studies.tiny_studies import do_study, tiny_plan
 
 PATIENCE = 60_000  # milliseconds; CI machines are slow
