@@ -11,14 +11,14 @@ from pathlib import Path
 import streamlit as st
 
 from recon_core.store import default_root
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.live import keep_fresh
-from ui.look import show_look
-from ui.run_panel import show_actions
-from ui.runs import is_active, show_run, show_runs
-from ui.store import recent_runs, run_details
-from ui.words import plain
+from ui.shared.faults import told
+from ui.shared.formatting import plain
+from ui.shared.live import keep_fresh
+from ui.shared.look import show_look
+from ui.shared.queue import keep_line_moving
+from ui.shared.run_panel import show_actions
+from ui.shared.runs import is_active, show_run, show_runs
+from ui.shared.store import recent_runs, run_details
 
 TEXT_WIDTH = 860  # pixels: lines longer than this are hard to follow
 FIRST_COMMAND = "python -m recon_core train --preset cifar10-50"
@@ -70,7 +70,7 @@ def ways_in() -> None:
             width="stretch",
         ):
             with engine():
-                from ui.chain import start_first_chain
+                from ui.home.experiment import start_first_chain
             st.query_params[CHAIN] = start_first_chain()
             st.rerun()
         st.caption("Trains on 25 animals and 25 vehicles, then draws them back. About a minute, nothing to set.")
@@ -127,11 +127,11 @@ def page() -> None:
         one_run(st.query_params["run"])
     elif CHAIN in st.query_params:
         with engine():
-            from ui.chain import chain_view
+            from ui.home.experiment import chain_view
         chain_view(st.query_params[CHAIN])
     elif st.query_params.get("view") == CIRCLE:
         with engine():
-            from ui.circle import circle_view
+            from ui.circle.view import circle_view
         circle_view()
     else:
         home()

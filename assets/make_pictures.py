@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from recon_core.analysis.pairs import BestPairs, best_pairs
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.chains import queue_attack_chain
+from recon_core.kinds import perform
 from recon_core.presets import DEFAULT_PRESET, find_preset
+from recon_core.runs import StopFlag
+from recon_core.runs.chains import queue_attack_chain
 from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent

@@ -23,10 +23,11 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.chains import queue_attack_chain
-from recon_core.jobs.circle import CircleSettings
+from recon_core.kinds import perform
 from recon_core.presets import find_preset
+from recon_core.runs import StopFlag
+from recon_core.runs.chains import queue_attack_chain
+from recon_core.runs.circle import CircleSettings
 from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent / "screens"

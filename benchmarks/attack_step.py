@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from benchmarks.timing import interleaved
-from recon_core.attack import AutogradStationarity, DenseStationarity, Target, step_flops
+from recon_core.attacks import AutogradStationarity, DenseStationarity, Target, step_flops
 from recon_core.config import Task
 from recon_core.models import Architecture, build_network
 

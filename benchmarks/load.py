@@ -27,7 +27,9 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.visitors import Visitor
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
-from recon_core.jobs import StopFlag, perform, queue
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore, lock
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -17,9 +17,10 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.match import CANDIDATES, IMAGES, THREADS, SyntheticTask
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.match_request import queue_match
-from recon_core.jobs.match_source import MatchConfig
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.match_request import queue_match
+from recon_core.runs.match_source import MatchConfig
 from recon_core.store import Run, RunState, RunStore
 
 APP = Path(__file__).resolve().parent.parent / "app.py"

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import attack_step
-from recon_core.attack import AUTHORS_PRESETS, AttackSettings, Target, attack
-from recon_core.attack.baselines import invert, untrained_network, weight_images
-from recon_core.attack.circle import PAPER_DISTANCE, deduplicate, filter_multipliers
+from recon_core.attacks import AUTHORS_PRESETS, AttackSettings, Target, attack
+from recon_core.attacks.baselines import invert, untrained_network, weight_images
+from recon_core.attacks.circle import PAPER_DISTANCE, deduplicate, filter_multipliers
 from recon_core.config import Task, TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.matching.controls import score_mean_image

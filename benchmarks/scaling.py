@@ -18,15 +18,16 @@ from typing import Any
 import torch
 
 from benchmarks.timing import interleaved
-from recon_core.attack import AutogradStationarity, DenseStationarity, Target, step_flops
+from recon_core.attacks import AutogradStationarity, DenseStationarity, Target, step_flops
 from recon_core.config import Task
-from recon_core.executors import Ended, Executor, Places
-from recon_core.executors.local import LocalExecutor, local_places
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.search import SearchConfig, perform_search
-from recon_core.jobs.slots import core_count
+from recon_core.kinds import perform
 from recon_core.models import Architecture, build_network
+from recon_core.runs import StopFlag
+from recon_core.scheduling import Ended, Executor, Places
+from recon_core.scheduling.local import LocalExecutor, local_places
+from recon_core.scheduling.slots import core_count
 from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.search import SearchConfig, perform_search
 
 WORKERS = (1, 2, 4)
 RUNS_EACH = 4
@@ -61,7 +62,7 @@ def measure() -> dict[str, Any]:
         found |= {f"times_one_worker_{count}": rates[count] / rates[1] for count in WORKERS[1:]}
         with _cluster() as address:
             if address is not None:
-                from recon_core.executors.cluster import RayExecutor
+                from recon_core.scheduling.cluster import RayExecutor
 
                 places = Places(cluster=address, workers=2)
                 found["runs_per_minute_ray_2"] = _rate(store, model, 2, lambda: RayExecutor(places, log))

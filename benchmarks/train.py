@@ -28,7 +28,7 @@ from recon_core.presets import find_preset
 from recon_core.training import StopReason, TrainOutcome, train
 from recon_core.training.descent import DescentRecipe
 from recon_core.training.flow import FlowRecipe
-from recon_core.training.heads import Head
+from recon_core.training.losses import Head
 from recon_core.training.trainable import Trainable
 
 TARGET = 1e-6

@@ -5,18 +5,18 @@ from __future__ import annotations
 import streamlit as st
 
 from recon_core.errors import InputError
-from recon_core.jobs.models import MODEL_KINDS
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.look import show_look
-from ui.run_panel import show_live_run
-from ui.store import run_details
-from ui.tabs import show_tabs
-from ui.train_form import fill_from, show_form
-from ui.train_import import show_import
-from ui.train_run import show_network
-from ui.train_table import show_table
-from ui.words import plain
+from recon_core.runs.models import MODEL_KINDS
+from ui.shared.faults import told
+from ui.shared.formatting import plain
+from ui.shared.look import show_look
+from ui.shared.queue import keep_line_moving
+from ui.shared.run_panel import show_live_run
+from ui.shared.store import run_details
+from ui.shared.tabs import show_tabs
+from ui.train.form import fill_from, show_form
+from ui.train.imports import show_import
+from ui.train.run import show_network
+from ui.train.table import show_table
 
 VIEW = "t_view"
 NEW, TRAINED, FROM_ELSEWHERE = "New network", "Trained networks", "From elsewhere"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.look import show_look
-from ui.reconstruct_form import show_form
-from ui.reconstruct_view import show_attempt
+from ui.reconstruct.form import show_form
+from ui.reconstruct.view import show_attempt
+from ui.shared.faults import told
+from ui.shared.look import show_look
+from ui.shared.queue import keep_line_moving
 
 st.set_page_config(page_title="Reconstruct · Afterimage", page_icon="👁️", layout="wide")
 show_look()

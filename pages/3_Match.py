@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import streamlit as st
 
-from recon_core.jobs.live_match import ImagePool, PointPool
-from recon_core.jobs.match_source import MatchConfig
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.look import show_look
-from ui.match_choice import choose_runs, matchable_runs
-from ui.match_counts import show_counts
-from ui.match_pairs import choose_order, choose_page, chosen_pair, show_grid, show_pair
-from ui.match_points import show_points
-from ui.match_pool import matches_like, pool_for, view_of
-from ui.match_settings import choose_settings
-from ui.match_take import offer_downloads, offer_run, show_saved
-from ui.pick import show_nothing_yet
-from ui.store import recent_runs
+from recon_core.runs.match_source import MatchConfig
+from recon_core.views.live_match import ImagePool, PointPool
+from ui.match.choice import choose_runs, matchable_runs
+from ui.match.counts import show_counts
+from ui.match.downloads import offer_downloads, offer_run, show_saved
+from ui.match.pairs import choose_order, choose_page, chosen_pair, show_grid, show_pair
+from ui.match.points import show_points
+from ui.match.pool import matches_like, pool_for, view_of
+from ui.match.settings import choose_settings
+from ui.shared.faults import told
+from ui.shared.look import show_look
+from ui.shared.pick import show_nothing_yet
+from ui.shared.queue import keep_line_moving
+from ui.shared.store import recent_runs
 
 TEXT_WIDTH = 860
 

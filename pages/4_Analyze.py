@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.analyze_controls import View, choose, choose_view, show_nothing
-from ui.analyze_data import models, runs_to_analyse
-from ui.analyze_models import show_decay, show_errors, show_several
-from ui.analyze_one import show_one
-from ui.analyze_slides import FIRST_SLIDES, slides
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.look import show_look
-from ui.presenter import is_presenting, offer_presenting, present
+from ui.analyze.controls import View, choose, choose_view, show_nothing
+from ui.analyze.data import models, runs_to_analyse
+from ui.analyze.models import show_decay, show_errors, show_several
+from ui.analyze.one import show_one
+from ui.analyze.slides import FIRST_SLIDES, slides
+from ui.shared.faults import told
+from ui.shared.look import show_look
+from ui.shared.presenter import is_presenting, offer_presenting, present
+from ui.shared.queue import keep_line_moving
 
 
 def page() -> None:

@@ -6,18 +6,18 @@ import streamlit as st
 
 from recon_core.config import parse_config
 from recon_core.errors import InputError
-from recon_core.jobs.study import StudyConfig
 from recon_core.store import RunState
-from ui.faults import told
-from ui.line import keep_line_moving
-from ui.look import show_look
-from ui.pick import runs_of, show_nothing_yet
-from ui.runs import show_runs
-from ui.store import run_details
-from ui.studies_form import fill_built_in, show_built_in
-from ui.studies_own import fill_own, show_own
-from ui.studies_view import show_study
-from ui.tabs import show_tabs
+from recon_core.studies.study import StudyConfig
+from ui.shared.faults import told
+from ui.shared.look import show_look
+from ui.shared.pick import runs_of, show_nothing_yet
+from ui.shared.queue import keep_line_moving
+from ui.shared.runs import show_runs
+from ui.shared.store import run_details
+from ui.shared.tabs import show_tabs
+from ui.studies.custom import fill_own, show_own
+from ui.studies.form import fill_built_in, show_built_in
+from ui.studies.view import show_study
 
 VIEW = "s_view"
 BUILT_IN, OWN, SO_FAR = "Experiments of the papers", "A study of your own", "Studies so far"

@@ -1,3 +1,5 @@
 """Afterimage's engine: train a classifier to its margin, then ask its weights what they remember."""
 
-__version__ = "0.1.0"
+from recon_core.version import __version__
+
+__all__ = ["__version__"]

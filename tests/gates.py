@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import pytest
 
-from recon_core.jobs import signals
+from recon_core.runs import signals
 from recon_core.store import writer
 from tests.gate_hooks import held
 from tests.processes import wait_for

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from recon_core.jobs import StopFlag, perform
+from recon_core.kinds import perform
 from recon_core.models import Architecture, build_network
+from recon_core.runs import StopFlag
 from recon_core.store import Run, RunStore
 
 

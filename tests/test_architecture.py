@@ -14,14 +14,20 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 
-# Each stage of recon_core may import itself and what stands before it.
-STAGES = ("config", "data", "models", "training", "attack", "matching", "analysis", "plots")
+# Each part of recon_core may import itself and what stands before it, lazily or not; every part has its place here.
+ORDER = (
+    *("version", "errors", "settings_text", "observing", "devices", "config", "presets"),
+    *("data", "models", "training", "attacks", "matching", "analysis", "plots"),
+    *("store", "runs", "views", "scheduling", "studies"),
+    *("kinds", "worker", "cli", "__main__"),
+)
+SCIENCE = {"data", "models", "training", "attacks", "matching", "analysis", "plots"}
 # Further than the order asks, and through any number of modules in between.
 NEVER_REACHES = {
-    "attack": {"data", "training", "matching"},  # the attacker sees weights only
-    "store": set(STAGES),  # it keeps whatever it is given
-    "errors": set(STAGES),
+    "attacks": {"data", "training", "matching"},  # the attacker sees weights only
+    "store": SCIENCE | {"config", "presets"},  # it keeps whatever it is given
 }
+BUILDS_ON = {"analyze": ("match",)}  # what leaked is what was matched
 SCREEN_WITHOUT = {"torch", "torchvision"}  # pages draw; tensors stay in the engine
 
 Sources = Mapping[str, str]  # dotted module name -> source text; a package goes by its own name
@@ -66,7 +72,7 @@ def reachable(arrows: Mapping[str, set[str]], start: str) -> set[str]:
         module = waiting.pop()
         for name in arrows.get(module, ()):
             parts = name.split(".")
-            for length in range(1, len(parts) + 1):
+            for length in range(2 if parts[0] == "recon_core" else 1, len(parts) + 1):  # the root imports lazily
                 step = ".".join(parts[:length])
                 if step not in seen:
                     seen.add(step)
@@ -105,13 +111,34 @@ def backward_arrows(sources: Sources) -> list[str]:
     arrows = {module: imports(sources, module) for module in sources}
     for module in sources:
         own = stage(module)
+        if not own:
+            continue
+        if own not in ORDER:
+            faults.append(f"{module} has no place in the order")
+            continue
+        after = set(ORDER[ORDER.index(own) + 1 :])
+        faults += [f"{module} imports {name}" for name in sorted(arrows[module]) if stage(name) in after]
         forbidden = NEVER_REACHES.get(own, set())
-        if own in STAGES:
-            forbidden = forbidden | set(STAGES[STAGES.index(own) + 1 :])
-        faults += [
-            f"{module} reaches {name}" for name in sorted(reachable(arrows, module)) if stage(name) in forbidden - {own}
-        ]
+        faults += [f"{module} reaches {name}" for name in sorted(reachable(arrows, module)) if stage(name) in forbidden]
     return faults
+
+
+def pages_that_know_each_other(sources: Sources) -> list[str]:
+    """Folders of ui stand side by side on `ui.shared`; what two of them need belongs there, or in BUILDS_ON."""
+    faults = []
+    for module in sources:
+        own = _folder(module)
+        for name in imports(sources, module):
+            other = _folder(name)
+            if own and other and other not in (own, "shared", *BUILDS_ON.get(own, ())):
+                faults.append(f"{module} imports {name}")
+    return faults
+
+
+def _folder(module: str) -> str:
+    """`match` for `ui.match.pairs`; empty outside ui."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "ui" and len(parts) > 2 else ""
 
 
 def project_sources() -> dict[str, str]:
@@ -125,7 +152,7 @@ def project_sources() -> dict[str, str]:
     return sources
 
 
-@pytest.mark.parametrize("rule", [screen_in_engine, tensors_on_screen, backward_arrows])
+@pytest.mark.parametrize("rule", [screen_in_engine, tensors_on_screen, backward_arrows, pages_that_know_each_other])
 def test_project_keeps_the_rule(rule) -> None:
     sources = project_sources()
     assert {"app", "recon_core.config"} <= set(sources)
@@ -150,21 +177,21 @@ def test_project_keeps_the_rule(rule) -> None:
         (
             backward_arrows,
             {"recon_core.data.digits": "from recon_core.plots import grid", "recon_core.plots": ""},
-            "recon_core.data.digits reaches recon_core.plots",
+            "recon_core.data.digits imports recon_core.plots",
         ),
         (
             backward_arrows,
             {"recon_core": "", "recon_core.models": "from . import training", "recon_core.training": ""},
-            "recon_core.models reaches recon_core.training",
+            "recon_core.models imports recon_core.training",
         ),
         (
             backward_arrows,
             {
-                "recon_core.attack.loss": "from recon_core import devices",
+                "recon_core.attacks.loss": "from recon_core import devices",
                 "recon_core.devices": "from .data import load",
                 "recon_core.data": "",
             },
-            "recon_core.attack.loss reaches recon_core.data",
+            "recon_core.attacks.loss reaches recon_core.data",
         ),
         (
             backward_arrows,
@@ -174,6 +201,25 @@ def test_project_keeps_the_rule(rule) -> None:
                 "recon_core.config": "",
             },
             "recon_core.store.runs reaches recon_core.config",
+        ),
+        (
+            backward_arrows,
+            {
+                "recon_core.runs.training": "def f():\n    from recon_core.scheduling import queue",
+                "recon_core.scheduling": "",
+            },
+            "recon_core.runs.training imports recon_core.scheduling",
+        ),
+        (
+            backward_arrows,
+            {"recon_core.scheduling.local": "import recon_core.studies.search", "recon_core.studies.search": ""},
+            "recon_core.scheduling.local imports recon_core.studies.search",
+        ),
+        (backward_arrows, {"recon_core.helpers": ""}, "recon_core.helpers has no place in the order"),
+        (
+            pages_that_know_each_other,
+            {"ui.match.pairs": "from ui.train.form import draw", "ui.train.form": ""},
+            "ui.match.pairs imports ui.train.form",
         ),
     ],
 )
@@ -189,11 +235,11 @@ def test_rules_let_the_right_arrows_pass() -> None:
         "recon_core.data": "from recon_core.data.digits import load",
         "recon_core.data.digits": "from recon_core.config import DataConfig",
         "recon_core.models": "import torch\nfrom .config import ModelConfig",
-        "recon_core.attack": "from recon_core.models import Network",
+        "recon_core.attacks": "from recon_core.models import Network",
         "recon_core.plots": "from recon_core.analysis import curves\nfrom recon_core import data",
         "recon_core.analysis": "import recon_core.matching as matching",
         "recon_core.matching": "import torch",
-        "recon_core.worker": "from recon_core import attack, store, training",
+        "recon_core.worker": "from recon_core import attacks, store, training",
         "recon_core.training": "",
         "recon_core.store": "from recon_core.errors import InputError",
         "app": "import streamlit as st\nfrom recon_core.store import RunStore",

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from recon_core.store import Run, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
+from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_an_existing_match_takes_another_threshold(
     def fail(*args: object) -> None:
         raise AssertionError("searched again")
 
-    monkeypatch.setattr("recon_core.jobs.cached_matching.neighbours_for", fail)
+    monkeypatch.setattr("recon_core.runs.cached_matching.neighbours_for", fail)
     code, out, _ = cli("match", first, "--threshold", "-0.5", "-q")
     assert code == 0
     again = store.open(out.strip())

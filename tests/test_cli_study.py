@@ -17,7 +17,7 @@ Cli = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers have tests of their own; starting them takes longer than these studies."""
-    monkeypatch.setattr("recon_core.executors.where.LocalExecutor", lambda places, log: InlineExecutor())
+    monkeypatch.setattr("recon_core.scheduling.placement.LocalExecutor", lambda places, log: InlineExecutor())
 
 
 OWN = """
@@ -73,8 +73,8 @@ def test_an_own_study_runs_reports_and_is_not_done_twice(cli: Cli, store: RunSto
 
 
 def test_a_begun_study_is_continued_by_the_same_command(cli: Cli, store: RunStore, tmp_path: Path) -> None:
-    from recon_core.jobs.study import StudyConfig, queue_study
-    from recon_core.studies.own import read_own
+    from recon_core.studies.custom import read_own
+    from recon_core.studies.study import StudyConfig, queue_study
 
     (tmp_path / "own.yaml").write_text(OWN.replace("[first, none]", "[first]"))
     begun = queue_study(store, StudyConfig(plan=read_own(tmp_path / "own.yaml")))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recon_core.attack.settings import AttackSettings
+from recon_core.attacks.settings import AttackSettings
 from recon_core.config import BiasMode, TrainConfig, assign, assignments, parse_config
 
 

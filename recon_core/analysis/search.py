@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from recon_core.attack.search import DIVERGED_VALUE, TrialRecord, quiet_optuna
-from recon_core.attack.settings import Range
+from recon_core.analysis.trials import DIVERGED_VALUE, TrialRecord, quiet_optuna
+from recon_core.attacks.settings import Range
 
 LEAST_TRIALS = 10
 """Ended trials before importance means anything."""

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from recon_core import __version__
 from recon_core.cli import match, places, reconstruct, runs, study, training
 from recon_core.cli.console import complain
 from recon_core.errors import AfterimageError, InputError
+from recon_core.version import __version__
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-Listener = Callable[[float | None, str], None]
+from recon_core.runs.listening import Listener
 
 # A log file gets a line now and then instead of a bar.
 _PLAIN_INTERVAL = 5.0

@@ -74,8 +74,9 @@ def match(
         raise InputError(f"--pairs must be at least 1, got {pairs}")
     values = {**_base(store, runs), **{key: value for key, value in given.items() if value is not None}}
     from recon_core.config import parse_config
-    from recon_core.jobs import perform, stopping_on_signals
-    from recon_core.jobs.match_source import MatchConfig, load_source
+    from recon_core.kinds import perform
+    from recon_core.runs import stopping_on_signals
+    from recon_core.runs.match_source import MatchConfig, load_source
 
     config = parse_config(MatchConfig, values)
     # Before anything is written: a request that cannot be met leaves no run behind.
@@ -192,8 +193,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _export(store: RunStore, run_id: str, folder: Path, pairs: int, static: bool, quiet: bool) -> None:
-    from recon_core.jobs.match_report import match_report, write_report
     from recon_core.plots.files import STATIC_FORMATS
+    from recon_core.views.match_report import match_report, write_report
 
     written = write_report(match_report(store, run_id, pairs), folder, STATIC_FORMATS if static else ())
     if written.missing is not None:

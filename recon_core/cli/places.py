@@ -12,7 +12,7 @@ from recon_core.cli.console import note, out
 from recon_core.errors import InputError
 
 if TYPE_CHECKING:
-    from recon_core.executors import Places
+    from recon_core.scheduling import Places
 
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", help="Runs at once.", show_default="one for each core or GPU")
@@ -48,7 +48,7 @@ def check_cluster(places: Places) -> None:
             "leave it out: on this machine there is a run for each GPU"
         )
     if places.cluster is not None:
-        from recon_core.executors.connection import knock
+        from recon_core.scheduling.connection import knock
 
         knock(places.cluster)
 
@@ -59,9 +59,10 @@ def cluster(
     ] = "auto",
 ) -> None:
     """Look at a Ray cluster: its nodes, and whether runs can be done on each of them."""
-    from recon_core.executors.nodes import look_at
+    from recon_core.kinds import load_all
+    from recon_core.scheduling.nodes import look_at
 
-    nodes = look_at(address)
+    nodes = look_at(address, load_all)
     table = Table("node", "cores", "GPUs", "Python", "torch", "fit for runs", box=None, pad_edge=False)
     for node in nodes:
         fit = "yes" if node.trouble is None else node.trouble

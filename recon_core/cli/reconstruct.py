@@ -18,7 +18,7 @@ from recon_core.store import Run, RunStore
 from recon_core.store.ids import is_id
 
 if TYPE_CHECKING:
-    from recon_core.jobs.models import AttackModel
+    from recon_core.runs.models import AttackModel
 
 _WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
 
@@ -47,8 +47,8 @@ def import_model(
     quiet: QuietOption = False,
 ) -> None:
     """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
-    from recon_core.jobs.models import read_foreign
-    from recon_core.jobs.requests import queue_import
+    from recon_core.runs.models import read_foreign
+    from recon_core.runs.requests import queue_import
 
     shape = _shape(input_shape)
     read_foreign(file, shape)
@@ -75,8 +75,8 @@ def reconstruct(
     Settings come from the preset, then the options, then --set; later ones win. Ctrl-C leaves a run that
     `runs resume` continues.
     """
-    from recon_core.jobs.reconstruction import ReconstructConfig, attack_settings, check_request, warning_for
-    from recon_core.jobs.requests import queue_reconstruction
+    from recon_core.runs.reconstruction import ReconstructConfig, attack_settings, check_request, warning_for
+    from recon_core.runs.requests import queue_reconstruction
 
     base = _preset(preset, recipe)
     given = _given(settings, recipe=recipe, m=m, seeds=seeds)
@@ -104,14 +104,14 @@ def baseline(
 ) -> None:
     """What the papers compare with: model inversion, first-layer weights, kernels, or an untrained network."""
     from recon_core.config import parse_config
-    from recon_core.jobs.reconstruction import (
+    from recon_core.runs.reconstruction import (
         INVERSION_STEPS,
         Baseline,
         ReconstructConfig,
         attack_settings,
         check_request,
     )
-    from recon_core.jobs.requests import queue_reconstruction
+    from recon_core.runs.requests import queue_reconstruction
 
     given = _given(settings, recipe=recipe, m=m)
     if kind == Baseline.INVERSION:
@@ -164,11 +164,11 @@ def search(
     Trials are judged by the residual they end with, never by the truth. Attacks are the papers' recipe in closed
     form and float32 unless --set says otherwise. Ctrl-C leaves a run that `runs resume` continues.
     """
-    from recon_core.attack.search import SearchSettings
     from recon_core.config import parse_config
-    from recon_core.jobs.reconstruction import warning_for
-    from recon_core.jobs.requests import queue_search
-    from recon_core.jobs.search import SearchConfig, check_search, check_storage, trial_settings
+    from recon_core.runs.reconstruction import warning_for
+    from recon_core.studies.requests import queue_search
+    from recon_core.studies.search import SearchConfig, check_search, check_storage, trial_settings
+    from recon_core.studies.trials import SearchSettings
 
     check_storage(storage, share)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
@@ -201,9 +201,10 @@ class _Source:
         if self.run is not None:
             return self.run
         assert self.file is not None
-        from recon_core.jobs import StopFlag, perform
-        from recon_core.jobs.models import imported_before
-        from recon_core.jobs.requests import queue_import
+        from recon_core.kinds import perform
+        from recon_core.runs import StopFlag
+        from recon_core.runs.models import imported_before
+        from recon_core.runs.requests import queue_import
 
         run = imported_before(self.store, self.file, self.input_shape)
         if run is None:
@@ -218,7 +219,7 @@ class _Source:
 
 def _find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) -> _Source:
     """A run of that id, or a file of that name."""
-    from recon_core.jobs.models import AttackModel, model_of, read_foreign
+    from recon_core.runs.models import AttackModel, model_of, read_foreign
 
     file = Path(text)
     known = is_id(text) and (store.root / text).is_dir()
@@ -241,7 +242,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
 
 
 def _preset(name: str | None, recipe: str | None) -> Mapping[str, Any]:
-    from recon_core.attack import AUTHORS_PRESETS
+    from recon_core.attacks import AUTHORS_PRESETS
 
     if name is None:
         return {}
@@ -255,7 +256,7 @@ def _preset(name: str | None, recipe: str | None) -> Mapping[str, Any]:
 
 def _given(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
     """Options that were used, then --set."""
-    from recon_core.attack import AttackSettings
+    from recon_core.attacks import AttackSettings
     from recon_core.config import assign
 
     values = used(options)

@@ -140,7 +140,7 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
     from recon_core.cli.training import finish
-    from recon_core.executors import move
+    from recon_core.scheduling import move
 
     run = store_of(context).open(run_id)
     move(run, {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus})

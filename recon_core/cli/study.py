@@ -58,10 +58,9 @@ def study(
     if name is None:
         raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
     from recon_core.config import parse_config
-    from recon_core.executors import move
-    from recon_core.jobs.requests import place_words
-    from recon_core.jobs.study import StudyConfig, queue_study
+    from recon_core.scheduling import move, place_words
     from recon_core.studies.starting import begun_before, check_data
+    from recon_core.studies.study import StudyConfig, queue_study
 
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
@@ -100,7 +99,7 @@ def report(
 
 def _plan(name: str, size: str) -> StudyPlan:
     from recon_core.studies.catalogue import StudySize, find_study
-    from recon_core.studies.own import read_own
+    from recon_core.studies.custom import read_own
 
     if size not in list(StudySize):
         raise InputError(f"--size must be {' or '.join(StudySize)}, got {size!r}")

@@ -52,7 +52,7 @@ def train(
     from recon_core.models import architecture_of
 
     architecture_of(chosen.model, data.input_shape, data.outputs)
-    from recon_core.jobs.requests import queue_train
+    from recon_core.runs.requests import queue_train
 
     finish(queue_train(store, chosen, name or (None if preset == NO_PRESET else preset)), quiet, data=data)
 
@@ -77,7 +77,8 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def finish(run: Run, quiet: bool, data: Any = None) -> None:
     """Do the run's work in this process, with a progress bar, and say how it ended."""
-    from recon_core.jobs import perform, stopping_on_signals
+    from recon_core.kinds import perform
+    from recon_core.runs import stopping_on_signals
 
     with stopping_on_signals() as stop, progress_bar(run.kind, quiet) as listener:
         state = perform(run, stop, listener, data)

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from recon_core.analysis.search import ParameterImportance, TrialTable
-from recon_core.attack.settings import Range
+from recon_core.attacks.settings import Range
 from recon_core.errors import InputError
 from recon_core.plots.attack import log_ticks
 from recon_core.plots.style import BLUE, GREY, ORANGE, PURPLE, SKY, figure

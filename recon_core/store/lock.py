@@ -25,7 +25,7 @@ def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
     deadline = time.monotonic() + patience
     while not _flock(handle, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
-            # Readers that only look have it too, for a moment: however long that is on a busy machine, they own nothing.
+            # Readers that only look hold it too, for as long as a busy machine lets them; they own nothing.
             if not _flock(handle, fcntl.LOCK_SH):
                 os.close(handle)
                 return None

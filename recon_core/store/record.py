@@ -14,11 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from recon_core import __version__
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import FULL_WORDS, DamagedError, is_full, read_object, write_json
 from recon_core.store.ids import checked_name, is_id, is_kind
+from recon_core.version import __version__
 
 FORMAT = 1
 """Version of the folder layout. A reader refuses what is newer than itself."""

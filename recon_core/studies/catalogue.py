@@ -15,7 +15,7 @@ from typing import Any
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.presets import FAR, FAR_MANY
-from recon_core.studies.own import value_variants
+from recon_core.studies.custom import value_variants
 from recon_core.studies.plan import Check, PaperClaim, Scale, StudyPlan, Variant
 from recon_core.studies.settings import Settings
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from recon_core.attack import AttackSettings
+from recon_core.attacks import AttackSettings
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import describe_source
 from recon_core.data.tasks import plan_task, samples_per_side
 from recon_core.errors import InputError
-from recon_core.jobs.match_source import MatchConfig
-from recon_core.jobs.models import AttackModel
-from recon_core.jobs.reconstruction import Baseline, ReconstructConfig, attack_settings
 from recon_core.models import Architecture, Network, architecture_of
+from recon_core.runs.match_source import MatchConfig
+from recon_core.runs.models import AttackModel
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
 from recon_core.studies.plan import StudyPlan, Variant
 from recon_core.studies.settings import ATTACK, MATCH, nested
 

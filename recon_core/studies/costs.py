@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recon_core.executors.local import local_places
-from recon_core.jobs.estimates import Estimator
+from recon_core.scheduling.estimates import Estimator
+from recon_core.scheduling.local import local_places
 from recon_core.store import RunStore
 from recon_core.studies.cells import Cell, expand
 from recon_core.studies.plan import StudyPlan

@@ -12,7 +12,7 @@ from typing import Any
 
 from recon_core.errors import AfterimageError
 from recon_core.store import Run, RunStore
-from recon_core.studies.board import CellSteps, StepState
+from recon_core.studies.graph import CellSteps, StepState
 
 FILE = "cells"
 """`cells.json` in the study's run."""

@@ -17,14 +17,14 @@ from plotly.offline import get_plotlyjs
 
 from recon_core.config import parse_config
 from recon_core.errors import InputError
-from recon_core.jobs.study import StudyConfig
 from recon_core.plots.studies import Strip
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE
 from recon_core.studies.claims import Verdict, verdicts
-from recon_core.studies.exhibits import Exhibit, exhibits
+from recon_core.studies.figures import Exhibit, exhibits
 from recon_core.studies.findings import overview
 from recon_core.studies.results import StudyResults, study_results
+from recon_core.studies.study import StudyConfig
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

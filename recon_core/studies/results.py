@@ -24,12 +24,12 @@ from recon_core.analysis.studies import (
 from recon_core.analysis.weights import WeightImages, weight_images
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
-from recon_core.jobs.study import StudyConfig
 from recon_core.matching.protocol import MatchSettings
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.record import CellRecord, read_record
+from recon_core.studies.study import StudyConfig
 
 T = TypeVar("T")
 

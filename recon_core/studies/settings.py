@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from recon_core.attack.settings import AttackSettings
+from recon_core.attacks.settings import AttackSettings
 from recon_core.config import DataConfig, ModelConfig, TrainingConfig
 from recon_core.errors import InputError
-from recon_core.jobs.match_source import MatchConfig
+from recon_core.runs.match_source import MatchConfig
 
 ATTACK, MATCH = "attack", "match"
 # What belongs together under one word. Keys of the first three may go without it where they are unique.

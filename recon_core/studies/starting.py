@@ -9,12 +9,12 @@ from recon_core.config import parse_config
 from recon_core.data import load_task
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import AfterimageError, InputError
-from recon_core.jobs.study import StudyConfig
+from recon_core.runs.keys import find_run
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
-from recon_core.studies.keys import find_run
 from recon_core.studies.plan import StudyPlan, Variant
 from recon_core.studies.record import read_record
+from recon_core.studies.study import StudyConfig
 
 
 def begun_before(store: RunStore, plan: StudyPlan) -> Run | None:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from recon_core.training.heads import Head
+from recon_core.training.losses import Head
 from recon_core.training.trainable import Trainable
 
 # Directions of the Gram matrix below this share of its largest are rounding.

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recon_core.training.heads import Head
+from recon_core.training.losses import Head
 from recon_core.training.trainable import Trainable
 
 # Implicit Euler steps inside one frozen problem, each twice as long as the one before.

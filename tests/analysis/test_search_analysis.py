@@ -9,8 +9,8 @@ import pytest
 
 from recon_core.analysis.residuals import residual_curves
 from recon_core.analysis.search import LEAST_TRIALS, TrialTable, parameter_importance, trial_table
-from recon_core.attack import SEARCH_RANGES
-from recon_core.attack.search import TrialRecord
+from recon_core.attacks import SEARCH_RANGES
+from recon_core.studies.trials import TrialRecord
 
 RANGES = SEARCH_RANGES["haim2022"]
 

@@ -21,7 +21,6 @@ from recon_core.analysis.training import (
     margin_share,
     training_curves,
 )
-from recon_core.analysis.training_rows import WHOLE_BYTES, spread_rows
 from recon_core.analysis.training_table import TrainedRun, differing, results, training_table
 from recon_core.analysis.training_words import layers_sentence, margin_sentence, percent, power_of_ten
 from recon_core.config import LossName
@@ -29,9 +28,10 @@ from recon_core.errors import InputError
 from recon_core.models import Architecture, Network
 from recon_core.plots import training as plots
 from recon_core.store import RunStore
-from recon_core.training.heads import Head
 from recon_core.training.kkt import kkt_residual
+from recon_core.training.losses import Head
 from recon_core.training.trainable import Trainable
+from recon_core.views.training_rows import WHOLE_BYTES, spread_rows
 
 ROWS: list[dict[str, Any]] = [
     {

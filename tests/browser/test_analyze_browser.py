@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
 from recon_core.store import Run, RunState, RunStore
 from tests.browser.pages import (
     assert_readable,
@@ -24,7 +25,7 @@ from tests.browser.pages import (
     slide,
     type_key,
 )
-from tests.jobs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 
 CHART = ".st-key-a_scatter"
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.circle import CircleSettings
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.circle import CircleSettings
 from recon_core.store import RunState, RunStore
 from tests.processes import end_processes
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from recon_core.store import Run, RunStore
 from tests.browser.pages import assert_readable, click, drag, press, settle, slide
-from tests.jobs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.attack_request import attack_request, baseline_request, queue_request
-from recon_core.jobs.models import model_of
-from recon_core.jobs.reconstruction import Baseline
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.attack_request import attack_request, baseline_request
+from recon_core.runs.models import model_of
+from recon_core.runs.reconstruction import Baseline
 from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.requests import queue_request
 from tests.processes import end_processes, wait_for
 
 TRAINING = {

@@ -8,8 +8,8 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import Run, RunStore
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.browser.pages import assert_readable, click, click_marker, type_key
 from tests.studies.tiny_studies import do_study, tiny_plan
 

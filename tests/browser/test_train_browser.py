@@ -15,9 +15,9 @@ import torch
 from playwright.sync_api import Page, expect
 
 from recon_core.config import TrainConfig, parse_config
-from recon_core.jobs.perform import perform
-from recon_core.jobs.requests import queue_train
-from recon_core.jobs.signals import StopFlag
+from recon_core.kinds import perform
+from recon_core.runs.requests import queue_train
+from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
 from tests.processes import end_processes, wait_for
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from benchmarks.visitors import Visitor
-from recon_core.jobs import queue
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore, lock
 from tests.processes import wait_for
 

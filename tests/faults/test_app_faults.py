@@ -16,7 +16,9 @@ from typing import NamedTuple
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from recon_core.jobs import StopFlag, observer, perform, queue
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag, observer
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore, lock
 from tests.faults.apps import (
     ENDLESS,
@@ -36,7 +38,7 @@ from tests.faults.apps import (
     waiting_to_be_resumed,
 )
 from tests.processes import end_processes, wait_for
-from ui.store import forget
+from ui.shared.store import forget
 
 
 class Undisturbed(NamedTuple):
@@ -117,7 +119,7 @@ def test_two_apps_on_one_store(store: RunStore, start_app: Callable[..., App]) -
 
     def count() -> None:
         nonlocal most_workers
-        dispatchers.update(processes_of(store, "recon_core.dispatcher"))
+        dispatchers.update(processes_of(store, "recon_core.scheduling.scheduler"))
         most_workers = max(most_workers, len(processes_of(store, "recon_core.worker")))
 
     resume_in(apps[0], endless)
@@ -268,7 +270,7 @@ class Jumping(datetime.datetime):
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name not in ("recon_core.store.record", "recon_core.store.ids", "ui.runs"):
+        if name not in ("recon_core.store.record", "recon_core.store.ids", "ui.shared.runs"):
             return None
         spec = PathFinder.find_spec(name, path)
         load = spec.loader.exec_module

@@ -17,12 +17,12 @@ import pytest
 import torch
 
 from benchmarks.load import candidates, drawn, fill, network, opened
-from recon_core import dispatcher
-from recon_core.jobs import queue
-from recon_core.jobs.slots import Slot
+from recon_core.scheduling import queue
+from recon_core.scheduling import scheduler as dispatcher
+from recon_core.scheduling.slots import Slot
 from recon_core.store import Run, RunState, RunStore
 from tests.faults.apps import App
-from ui.store import forget, recent_runs
+from ui.shared.store import forget, recent_runs
 
 IN_LINE, RUNS, VISITORS, POOLED = 200, 2_000, 20, 200
 

@@ -24,18 +24,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from recon_core.attack import AttackSettings
+from recon_core.attacks import AttackSettings
 from recon_core.config import DataConfig, TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.errors import AfterimageError
-from recon_core.executors import Places
-from recon_core.jobs.match_source import MatchConfig
 from recon_core.models.foreign import read_checkpoint
+from recon_core.runs.match_source import MatchConfig
+from recon_core.scheduling import Places
 from recon_core.settings_text import read_values
 from recon_core.store import RunState, RunStore, layout
 from recon_core.store.ids import checked_id, checked_name
 from recon_core.studies.cells import expand
-from recon_core.studies.own import plan_from_text
+from recon_core.studies.custom import plan_from_text
 from recon_core.studies.settings import known_keys
 
 MEMORY_BOUND = 768 * 2**20

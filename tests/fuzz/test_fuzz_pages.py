@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from recon_core.jobs import StopFlag, perform
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
 from recon_core.store import RunState, RunStore
 from tests.faults.apps import PROJECT, SHORT, App, attack_on
 

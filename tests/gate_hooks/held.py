@@ -61,7 +61,7 @@ def keep_flags(signals: ModuleType) -> None:
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "recon_core.store.writer": hold_writers,
-    "recon_core.jobs.signals": keep_flags,
+    "recon_core.runs.signals": keep_flags,
 }
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from recon_core.jobs import StopFlag, perform
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 from tests.pages.page_texts import settled, texts
-from ui.analyze_choice import read, written
-from ui.analyze_one import selected_samples
-from ui.store import forget
+from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, noisy_copies, train_run
+from ui.analyze.choice import read, written
+from ui.analyze.one import selected_samples
+from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SHAPE = (1, 28, 28)

@@ -12,13 +12,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from recon_core.jobs import StopFlag, perform, queue
-from recon_core.jobs.circle import CircleSettings
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.circle import CircleSettings
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
-from ui.circle_reads import forget_circles
-from ui.store import forget
-from ui.words import plain
+from ui.circle.cached import forget_circles
+from ui.shared.formatting import plain
+from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SMALL = CircleSettings(n=4, width=50)
@@ -317,7 +319,7 @@ class TestChain:
         assert texts(app).count("waiting for its turn") == 4
 
     def test_ends_with_the_count(self, store: RunStore) -> None:
-        from recon_core.jobs.chains import queue_attack_chain
+        from recon_core.runs.chains import queue_attack_chain
 
         chain = queue_attack_chain(store, SMALL.training(), attack={"iterations": 9})
         for run in chain.runs:

@@ -12,13 +12,13 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.analysis.counts import SortedSsim
 from recon_core.plots.style import BLACK, BLUE, GREY, figure
-from ui.figures import TEXT_SIZE, figure_words, on_page, table_csv
+from ui.shared.figures import TEXT_SIZE, figure_words, on_page, table_csv
 
 SHOWING = """
 import plotly.graph_objects as go
 import pandas as pd
 from recon_core.plots.style import figure
-from ui.figures import show_figure
+from ui.shared.figures import show_figure
 
 drawn = figure("5 < 6 of **7**", "SSIM (Wang), B = 1.1", "x", "y")
 drawn.add_scatter(x=[1, 2], y=[3, 4])
@@ -29,7 +29,7 @@ import pandas as pd
 import streamlit as st
 from recon_core.errors import InputError
 from recon_core.plots.style import figure
-from ui.presenter import Slide, SlideTable, is_presenting, offer_presenting, present
+from ui.shared.presenter import Slide, SlideTable, is_presenting, offer_presenting, present
 
 def broken():
     raise InputError("the second cannot be drawn; wait")

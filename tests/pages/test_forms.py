@@ -11,15 +11,15 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.presets import PRESETS
 from recon_core.store import Run, RunState, RunStore
-from ui.forms import COLUMNS, field_paths, merged
-from ui.pick import run_words
+from ui.shared.forms import COLUMNS, field_paths, merged
+from ui.shared.pick import run_words
 
 
 def form_page(fields: list[str], base: dict, fill: dict | None = None) -> None:  # run as a file of its own
     import streamlit as st
 
     from recon_core.config import TrainConfig
-    from ui.forms import config_form, fill_form
+    from ui.shared.forms import config_form, fill_form
 
     if st.session_state.pop("fill", True) and fill is not None:
         fill_form(TrainConfig, base, fill, prefix="x")
@@ -117,7 +117,7 @@ def test_merged_lays_groups_over_groups_and_changes_neither() -> None:
 def pick_page() -> None:
     import streamlit as st
 
-    from ui.pick import pick_run, pick_runs
+    from ui.shared.pick import pick_run, pick_runs
 
     one = pick_run("One", kinds=("train",), key="p_one")
     several = pick_runs("Several", kinds=("train", "model"), key="p_several", max_selections=3)

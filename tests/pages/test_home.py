@@ -10,9 +10,9 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
-from ui.runs import PAGE_SIZE
-from ui.store import exported_zip, recent_runs, run_details
-from ui.words import plain
+from ui.shared.formatting import plain
+from ui.shared.runs import PAGE_SIZE
+from ui.shared.store import exported_zip, recent_runs, run_details
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 CONFIG = {"data": {"source": "cifar10", "n": 50, "path": None}, "model": {"widths": [1000, 1000]}, "device": "cpu"}

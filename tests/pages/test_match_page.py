@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.match_request import queue_match
-from recon_core.jobs.match_source import MatchConfig
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.match_request import queue_match
+from recon_core.runs.match_source import MatchConfig
 from recon_core.store import Run, RunState, RunStore
-from tests.jobs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, noisy_copies, train_run
 from tests.pages.page_texts import settled, texts
-from ui.store import forget
+from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, noisy_copies, train_run
+from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 SHAPE = (1, 28, 28)
@@ -48,7 +49,7 @@ def leaked(store: RunStore, model: Run) -> Run:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """What was put in line, where nobody takes it."""
     runs: list[Run] = []
-    monkeypatch.setattr("recon_core.jobs.queue.submit", runs.append)
+    monkeypatch.setattr("recon_core.scheduling.queue.submit", runs.append)
     return runs
 
 
@@ -178,7 +179,7 @@ def test_a_missing_floor_can_be_had(
         asked.append(run_id)
         return where.create("reconstruct", {"model": model.id, "baseline": "untrained"}, parents=[model.id])
 
-    monkeypatch.setattr("ui.match_choice.queue_floor", queue_floor)
+    monkeypatch.setattr("ui.match.choice.queue_floor", queue_floor)
     app = visit()
     assert counts(app)["Floor: untrained"] == "not run"
     app.button(key="m-floor-start").click()
@@ -222,8 +223,8 @@ def test_a_match_run_can_be_taken_up_again(store: RunStore, model: Run, leaked: 
 def test_a_large_pool_is_matched_by_a_run_first(
     store: RunStore, model: Run, leaked: Run, submitted: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recon_core.jobs.match_request.QUICK_CANDIDATES", 3)
-    monkeypatch.setattr("recon_core.jobs.match_request.size_of", lambda run: 9)
+    monkeypatch.setattr("recon_core.runs.match_request.QUICK_CANDIDATES", 3)
+    monkeypatch.setattr("recon_core.runs.match_request.size_of", lambda run: 9)
     app = visit(m_b="1.0", m_t="0.9")
     assert not app.metric
     assert "9 candidates have not been matched yet" in app.info[0].value

@@ -9,19 +9,21 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from recon_core.attack import AttackSettings
+from recon_core.attacks import AttackSettings
 from recon_core.config import parse_config
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.attack_request import attack_request, baseline_request, queue_request, search_request
-from recon_core.jobs.models import model_of
-from recon_core.jobs.reconstruction import Baseline, ReconstructConfig
+from recon_core.kinds import perform
 from recon_core.models import Architecture, build_network
+from recon_core.runs import StopFlag
+from recon_core.runs.attack_request import attack_request, baseline_request
+from recon_core.runs.models import model_of
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig
 from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.requests import queue_request, search_request
 from tests.pages.page_texts import texts
-from ui.forms import field_paths
-from ui.reconstruct_form import FORM, SEARCH_FIELDS, SEARCH_FORM
-from ui.store import forget
-from ui.words import plain
+from ui.reconstruct.form import FORM, SEARCH_FIELDS, SEARCH_FORM
+from ui.shared.formatting import plain
+from ui.shared.forms import field_paths
+from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 PAGE = "pages/2_Reconstruct.py"
@@ -68,10 +70,10 @@ def filled(made: Path, own_store: Path) -> RunStore:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """What was put in line, where nobody takes it; and no machine is timed."""
     runs: list[Run] = []
-    monkeypatch.setattr("recon_core.jobs.queue.submit", runs.append)
-    monkeypatch.setattr("recon_core.jobs.estimates.matmul_rate", lambda store: 30e9)
+    monkeypatch.setattr("recon_core.scheduling.queue.submit", runs.append)
+    monkeypatch.setattr("recon_core.scheduling.estimates.matmul_rate", lambda store: 30e9)
     for name in ("PATIENCE", "LIVE_PATIENCE"):
-        monkeypatch.setattr(f"ui.reconstruct_reads.{name}", 60.0)  # to see every count, however slow the machine is
+        monkeypatch.setattr(f"ui.reconstruct.cached.{name}", 60.0)  # to see every count, however slow the machine is
     return runs
 
 
@@ -372,7 +374,7 @@ class TestTroubledRuns:
     def test_a_run_at_work_shows_its_newest_picture_and_counts_now_and_then(
         self, filled: RunStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("ui.reconstruct_reads.COUNT_SECONDS", 1000.0)
+        monkeypatch.setattr("ui.reconstruct.cached.COUNT_SECONDS", 1000.0)
         run = attacked(filled, only(filled, "train"))
         labels = torch.zeros(1, 24, dtype=torch.long)
         with run.writer() as writer:

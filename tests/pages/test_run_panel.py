@@ -9,19 +9,19 @@ from contextlib import contextmanager
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from recon_core.jobs import queue
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.record import read_status, write_status
 from tests.pages.page_texts import raw_texts as texts
-from ui.store import forget
-from ui.words import plain
+from ui.shared.formatting import plain
+from ui.shared.store import forget
 
 
 def panel_page() -> None:
     import streamlit as st
 
-    from ui.faults import told
-    from ui.run_panel import show_live_run
+    from ui.shared.faults import told
+    from ui.shared.run_panel import show_live_run
 
     with told():
         show_live_run(st.query_params.get("run", "none"), lambda run: st.caption(f"body of {run.id}"))

@@ -12,16 +12,16 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.config import parse_config
 from recon_core.errors import InputError
-from recon_core.jobs import queue
-from recon_core.jobs.study import StudyConfig, queue_study
+from recon_core.scheduling import queue
 from recon_core.settings_text import read_values
 from recon_core.store import RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE, StudySize
-from recon_core.studies.own import own_plan, plan_from_text
+from recon_core.studies.custom import own_plan, plan_from_text
 from recon_core.studies.starting import begun_before, own_values
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.studies.tiny_studies import do_study, tiny_plan
-from ui.store import forget
-from ui.studies_view import selected_cell
+from ui.shared.store import forget
+from ui.studies.view import selected_cell
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 OWN_TAB, SO_FAR_TAB = "A study of your own", "Studies so far"

@@ -18,16 +18,16 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.analysis.training import Along
 from recon_core.config import TrainConfig, parse_config
-from recon_core.jobs import queue
-from recon_core.jobs.perform import perform
-from recon_core.jobs.requests import queue_train
-from recon_core.jobs.signals import StopFlag
-from recon_core.jobs.training_plan import plan_training
+from recon_core.kinds import perform
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
+from recon_core.runs.requests import queue_train
+from recon_core.runs.signals import StopFlag
+from recon_core.runs.training_plan import plan_training
+from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
-from ui.train_settings import Start, settled
-from ui.words import plain
+from ui.shared.formatting import plain
+from ui.train.settings import Start, settled
 
 PAGE = str(Path(__file__).resolve().parents[2] / "pages" / "1_Train.py")
 TINY: dict[str, Any] = {
@@ -61,7 +61,7 @@ def trained(trained_store: Path, own_store: Path) -> RunStore:
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs stay in line, and the machine's speed is given."""
     monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
-    monkeypatch.setattr("recon_core.jobs.estimates._measure_rate", lambda: 30e9)
+    monkeypatch.setattr("recon_core.scheduling.estimates._measure_rate", lambda: 30e9)
 
 
 def visit(view: str | None = None, **query: Any) -> AppTest:

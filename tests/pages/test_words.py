@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ui.words import duration, number, plain, shortened, when
+from ui.shared.formatting import duration, number, plain, shortened, when
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

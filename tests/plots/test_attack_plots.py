@@ -11,8 +11,8 @@ from PIL import Image
 
 from recon_core.analysis.residuals import ResidualCurves
 from recon_core.analysis.search import ParameterImportance, TrialTable
-from recon_core.attack import SEARCH_RANGES
-from recon_core.attack.search import TrialRecord
+from recon_core.analysis.trials import TrialRecord
+from recon_core.attacks import SEARCH_RANGES
 from recon_core.errors import InputError
 from recon_core.plots.attack import log_ticks, plot_candidate_points, plot_residuals
 from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import RunStore
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.studies.tiny_studies import do_study, tiny_plan
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recon_core.executors import Ended
+from recon_core.scheduling import Ended
 from recon_core.store import Run, RunState, RunStore
-from recon_core.studies.board import Board, Step, StepKind, StepState
 from recon_core.studies.cells import expand
+from recon_core.studies.graph import Board, Step, StepKind, StepState
 from recon_core.studies.plan import StudyPlan
 from tests.studies.tiny_studies import tiny_plan
 

@@ -9,10 +9,10 @@ import pytest
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
+from recon_core.runs.keys import attack_key, floor_key, training_key
 from recon_core.studies.catalogue import CATALOGUE, StudySize, find_study
 from recon_core.studies.cells import attack_request, expand, floor_request
-from recon_core.studies.keys import attack_key, floor_key, training_key
-from recon_core.studies.own import own_plan, read_own
+from recon_core.studies.custom import own_plan, read_own
 from recon_core.studies.plan import Scale, StudyPlan
 from recon_core.studies.settings import full_key, known_keys
 from tests.studies.tiny_studies import tiny_plan

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recon_core.errors import InputError
-from recon_core.jobs.study import StudyConfig, queue_study
 from recon_core.store import RunStore
 from recon_core.studies.report import newest_study, report_html, write_report
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.studies.tiny_studies import tiny_plan
 
 

@@ -12,7 +12,7 @@ from recon_core.errors import InputError
 from recon_core.plots.studies import StudyAxis, aligned_strips
 from recon_core.store import RunState, RunStore
 from recon_core.studies.claims import judge, verdicts
-from recon_core.studies.exhibits import exhibits
+from recon_core.studies.figures import exhibits
 from recon_core.studies.findings import count_finding, error_finding, margin_finding, overview
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults, aligned, scatters, study_results

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from recon_core.executors.local import LocalExecutor, local_places
-from recon_core.jobs import StopFlag
-from recon_core.jobs.queue import module_environment
-from recon_core.jobs.study import StudyConfig, queue_study
+from recon_core.runs import StopFlag
+from recon_core.scheduling.local import LocalExecutor, local_places
+from recon_core.scheduling.queue import module_environment
 from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.studies.record import read_record
 from recon_core.studies.results import study_results
+from recon_core.studies.study import StudyConfig, queue_study
 from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan
 
 ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "floor": False}

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from recon_core.config import parse_config
-from recon_core.executors import Ended
-from recon_core.jobs import StopFlag, perform
-from recon_core.jobs.study import perform_study
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.scheduling import Ended
 from recon_core.store import Run
 from recon_core.studies.plan import StudyPlan
+from recon_core.studies.study import perform_study
 
 BASE = {
     "data.n": 10,

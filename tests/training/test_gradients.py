@@ -7,7 +7,7 @@ import torch
 
 from recon_core.config import BiasMode, LossName
 from recon_core.models import Architecture, Network, build_network
-from recon_core.training.heads import Head
+from recon_core.training.losses import Head
 from recon_core.training.trainable import Trainable
 
 LOSSES = list(LossName)

@@ -11,8 +11,8 @@ from recon_core.config import BiasMode, LossName
 from recon_core.models import Architecture, build_network
 from recon_core.training.descent import DescentRecipe
 from recon_core.training.flow import FlowRecipe, largest_eigenvalue
-from recon_core.training.heads import Head
 from recon_core.training.kkt import kkt_residual
+from recon_core.training.losses import Head
 from recon_core.training.stationary import PLANNED_STEPS, StationaryRecipe, relative_gradient_norm
 from recon_core.training.trainable import Trainable
 

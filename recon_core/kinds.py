@@ -1,0 +1,102 @@
+"""Every kind of run, and what performs it: from a run in the store to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recon_core.errors import AfterimageError, InputError
+from recon_core.runs.listening import Listener, ignore
+from recon_core.runs.signals import StopFlag
+from recon_core.store import Run, RunState, RunStore, RunWriter
+
+if TYPE_CHECKING:
+    from recon_core.data import TaskData
+
+
+Job = Callable[[Run, RunWriter, StopFlag, Listener, "TaskData | None"], None]
+
+
+# Each job is imported when it is done: a process that attacks never loads the code that reads data.
+def _training() -> Job:
+    from recon_core.runs.training import perform_training
+
+    return perform_training
+
+
+def _import() -> Job:
+    from recon_core.runs.models import perform_import
+
+    return perform_import
+
+
+def _reconstruction() -> Job:
+    from recon_core.runs.reconstruction import perform_reconstruction
+
+    return perform_reconstruction
+
+
+def _search() -> Job:
+    from recon_core.studies.search import perform_search
+
+    return perform_search
+
+
+def _trial() -> Job:
+    from recon_core.studies.search import perform_trial
+
+    return perform_trial
+
+
+def _matching() -> Job:
+    from recon_core.runs.matching import perform_matching
+
+    return perform_matching
+
+
+def _study() -> Job:
+    from recon_core.studies.study import perform_study
+
+    return perform_study
+
+
+# A new kind is one entry.
+KINDS: dict[str, Callable[[], Job]] = {
+    "train": _training,
+    "model": _import,
+    "reconstruct": _reconstruction,
+    "search": _search,
+    "trial": _trial,
+    "match": _matching,
+    "study": _study,
+}
+
+
+def perform(run: Run, stop: StopFlag, listener: Listener = ignore, data: TaskData | None = None) -> RunState:
+    """Do the run's work, or go on with it; `data` saves loading what the caller already has."""
+    if run.kind not in KINDS:
+        raise InputError(
+            f"run {run.id} is of kind {run.kind!r}, which this version cannot do; it can: {', '.join(KINDS)}"
+        )
+    job = KINDS[run.kind]()
+    with run.writer() as writer:
+        job(run, writer, stop, listener, data)
+    return run.status().state
+
+
+def load_all() -> None:
+    """Import what every kind needs; raises where a package is missing, e.g. on a node of a cluster."""
+    for load in KINDS.values():
+        load()
+
+
+def perform_in(folder: Path, stop: StopFlag) -> str | None:
+    """Perform the run in `folder`; a sentence where it could not be performed at all."""
+    try:
+        perform(RunStore(folder.parent).open(folder.name), stop)
+    except AfterimageError as error:
+        return str(error)
+    except Exception as error:  # the run's log has the traceback; the next run may do well
+        return f"{type(error).__name__}: {error}"
+    return None

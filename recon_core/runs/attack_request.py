@@ -1,0 +1,68 @@
+"""Attacks as a form asks for them: what stands where nothing was filled in, and which baselines go with a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recon_core.attacks import AUTHORS_PRESETS, AttackRecipe, AttackSettings
+from recon_core.errors import InputError
+from recon_core.runs.models import AttackModel
+from recon_core.runs.reconstruction import (
+    INVERSION_STEPS,
+    Baseline,
+    ReconstructConfig,
+    attack_settings,
+)
+from recon_core.store import Run
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "fast": {"recipe": AttackRecipe.FAST},
+    "paper": {"recipe": AttackRecipe.PAPER},
+    **AUTHORS_PRESETS,
+}
+"""Where an attack may start from, by name: a recipe with its own choices, or what the authors released."""
+
+_LEAST_CANDIDATES = 100
+_PER_SAMPLE = 2  # as both papers do
+
+
+def usual_count(model_run: Run) -> int:
+    """Candidates unless somebody says otherwise: twice the training samples, where it is known how many there were.
+
+    The attack is told m, never n. With somebody else's model m is a guess.
+    """
+    n = (model_run.result() or {}).get("n")
+    return max(_LEAST_CANDIDATES, _PER_SAMPLE * n) if isinstance(n, int) else _LEAST_CANDIDATES
+
+
+def attack_request(
+    model_run: Run, model: AttackModel, preset: str, given: Mapping[str, Any], known_init: bool
+) -> ReconstructConfig:
+    """One attack: the preset, then what follows from the model, then what was filled in."""
+    settings = attack_settings(model, given, {"m": usual_count(model_run), **_preset(preset)})
+    return ReconstructConfig(model=model_run.id, settings=settings, known_init=known_init)
+
+
+def baselines_of(model: AttackModel) -> tuple[Baseline, ...]:
+    """What this model's reconstructions can be compared with."""
+    shown = Baseline.WEIGHTS if model.architecture.dense else Baseline.KERNELS
+    return (Baseline.INVERSION, shown, Baseline.UNTRAINED)
+
+
+def baseline_request(
+    model_run: Run, model: AttackModel, baseline: Baseline, like: AttackSettings | None = None
+) -> ReconstructConfig:
+    """A baseline with as many candidates as the attack it is compared with, `like`; untrained, attacked alike."""
+    if baseline is Baseline.UNTRAINED and like is not None:
+        return ReconstructConfig(model=model_run.id, settings=like, baseline=baseline)
+    given: dict[str, Any] = {"m": usual_count(model_run) if like is None else like.m}
+    if baseline is Baseline.INVERSION:
+        given["iterations"] = INVERSION_STEPS
+    return ReconstructConfig(model=model_run.id, settings=attack_settings(model, given), baseline=baseline)
+
+
+def _preset(name: str) -> Mapping[str, Any]:
+    if name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}; there are {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,165 @@
+"""The model under attack, out of the store: one trained here, or somebody else's checkpoint taken in as a run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from recon_core.attacks import Target
+from recon_core.config import Frozen, Listed, Task, TrainConfig, parse_config
+from recon_core.errors import InputError
+from recon_core.runs.signals import StopFlag
+from recon_core.models import Architecture, Network, build_network
+from recon_core.models.foreign import ForeignModel, read_checkpoint
+from recon_core.store import Run, RunState, RunStore, RunWriter
+
+if TYPE_CHECKING:
+    from recon_core.data import TaskData
+
+MODEL_KINDS = ("train", "model")
+
+
+class ImportConfig(Frozen):
+    """Which file, and what it does not tell itself."""
+
+    path: str
+    input_shape: Listed[int] | None = None
+
+
+@dataclass(frozen=True)
+class AttackModel:
+    """What the attacker has: the weights, and how they were trained where the run says so."""
+
+    network: Network
+    training: TrainConfig | None = None
+    """None for somebody else's checkpoint."""
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.network.architecture
+
+    @property
+    def planar(self) -> bool:
+        return self.architecture.input_shape == (2,)
+
+    @property
+    def task(self) -> Task:
+        """As trained; a checkpoint of one output is taken to be binary, of more, multiclass."""
+        if self.training is not None:
+            return self.training.data.task
+        return Task.BINARY if self.architecture.outputs == 1 else Task.MULTICLASS
+
+    @property
+    def weight_decay(self) -> float | None:
+        return None if self.training is None else self.training.training.weight_decay
+
+    @property
+    def init_scale(self) -> float | str:
+        """Of the first layer; of an unknown start, torch's own is the likeliest."""
+        return "kaiming" if self.training is None else self.training.model.init_scale
+
+    def initial(self) -> Network:
+        """The network before training, drawn again from its seed."""
+        if self.training is None:
+            raise InputError(
+                "the initial weights of an imported checkpoint are not known; leave out --known-init, or train here"
+            )
+        return build_network(
+            self.architecture,
+            init_scale=self.init_scale,
+            seed=self.training.model.seed,
+            dtype=next(self.network.parameters()).dtype,
+        )
+
+
+def model_of(run: Run) -> AttackModel:
+    """The model a finished run left. Weights, architecture and settings are read, never data."""
+    if run.kind not in MODEL_KINDS:
+        raise InputError(
+            f"run {run.id} is of kind {run.kind!r} and holds no model; give a run of kind {' or '.join(MODEL_KINDS)}"
+        )
+    state = run.status().state
+    if state is not RunState.DONE:
+        raise InputError(
+            f"run {run.id} is {state}, so its model is not there yet; "
+            f"finish it first with: python -m recon_core runs resume {run.id}"
+        )
+    architecture = Architecture.from_json((run.result() or {})["architecture"])
+    with torch.device("meta"):  # no memory, no random numbers: all parameters are replaced
+        network = Network(architecture)
+    try:
+        network.load_state_dict(run.tensors("weights"), assign=True)
+    except RuntimeError:
+        raise InputError(
+            f"the weights of run {run.id} are not those of its network {architecture}; train it again"
+        ) from None
+    network.requires_grad_(False)
+    return AttackModel(network, parse_config(TrainConfig, run.config) if run.kind == "train" else None)
+
+
+def read_foreign(path: Path, input_shape: tuple[int, ...] | None) -> ForeignModel:
+    """Somebody else's checkpoint, if it can be attacked at all."""
+    foreign = read_checkpoint(path, input_shape=input_shape)
+    Target.of(foreign.network)
+    return foreign
+
+
+def imported_before(store: RunStore, path: Path, input_shape: tuple[int, ...] | None) -> Run | None:
+    """A finished import of the same bytes with the same wishes."""
+    digest = _digest(path)
+    for summary in store.list("model"):
+        if summary.status.state is not RunState.DONE:
+            continue
+        run = store.open(summary.id)
+        same_shape = parse_config(ImportConfig, run.config).input_shape == input_shape
+        if same_shape and (run.result() or {}).get("sha256") == digest:
+            return run
+    return None
+
+
+def perform_import(
+    run: Run, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None], data: TaskData | None
+) -> None:
+    """Copy a checkpoint into the store; from there on it is like a model trained here."""
+    config = parse_config(ImportConfig, run.config)
+    path = Path(config.path)
+    writer.start(1)
+    foreign = read_foreign(path, config.input_shape)
+    writer.save_tensors("weights", foreign.network.state_dict())
+    for note in foreign.notes:
+        writer.log(note)
+    writer.progress(1)
+    writer.finish(RunState.DONE, _facts(foreign, path), f"imported {path.name}")
+
+
+def _facts(foreign: ForeignModel, path: Path) -> dict[str, Any]:
+    objective = AttackModel(foreign.network).task
+    return {
+        "architecture": foreign.architecture.to_json(),
+        "parameters": sum(parameter.numel() for parameter in foreign.network.parameters()),
+        "objective": str(objective),
+        "notes": [*foreign.notes, objective_note(objective)],
+        "needs": list(foreign.needs),
+        "file": path.name,
+        "sha256": _digest(path),
+    }
+
+
+def objective_note(objective: Task) -> str:
+    """What one output, or several, are taken to mean."""
+    if objective is Task.BINARY:
+        return "One output is taken to be a binary classifier; for a regression set objective=regression."
+    return "Several outputs are taken to be the classes of a classifier."
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from None

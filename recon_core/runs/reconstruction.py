@@ -1,0 +1,277 @@
+"""A reconstruction run: weights from the store, candidates back into it. No data is read here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from recon_core.attacks import (
+    AttackOutcome,
+    AttackSettings,
+    StopReason,
+    Target,
+    attack,
+    regression_warning,
+)
+from recon_core.attacks.baselines import (
+    INVERSION_RANGES,
+    invert,
+    kernel_tiles,
+    untrained_network,
+    weight_images,
+    weight_points,
+)
+from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD, circle_stages
+from recon_core.attacks.labels import assign_labels
+from recon_core.attacks.settings import AttackRecipe
+from recon_core.attacks.stepper import make_engine
+from recon_core.config import Frozen, parse_config
+from recon_core.errors import InputError
+from recon_core.runs.models import AttackModel, model_of
+from recon_core.runs.observer import StoreObserver, last_checkpoint
+from recon_core.runs.listening import Listener
+from recon_core.runs.signals import StopFlag
+from recon_core.store import Run, RunState, RunStore, RunWriter
+
+if TYPE_CHECKING:
+    from recon_core.data import TaskData
+
+STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
+# The path of a few points is cheap to keep and is played back.
+_PLANAR_SNAPSHOTS = 240
+# A step through autograd takes a few tenths of a second on a CPU, where one in closed form takes milliseconds.
+_CONVOLUTION_ITERATIONS = 150
+INVERSION_STEPS = 500
+"""Of model inversion, as the papers run it."""
+# Of the largest multiplier, where the paper's threshold would leave nothing.
+_THRESHOLD_SHARE = 0.1
+
+
+class Baseline(StrEnum):
+    """What the papers compare reconstruction with."""
+
+    INVERSION = "inversion"
+    WEIGHTS = "weights"
+    KERNELS = "kernels"
+    UNTRAINED = "untrained"
+
+
+class ReconstructConfig(Frozen):
+    """One reconstruction, or a baseline in its place, whole.
+
+    Model inversion takes `m`, `iterations` and `seed` from the settings; weights and kernels take none.
+    """
+
+    model: str
+    """Id of the run that holds the model."""
+    settings: AttackSettings = AttackSettings()
+    known_init: bool = False
+    baseline: Baseline | None = None
+    inversion_ranges: Literal["inversion", "reconstruction"] = "inversion"
+
+
+def attack_settings(
+    model: AttackModel, given: Mapping[str, Any], preset: Mapping[str, Any] | None = None
+) -> AttackSettings:
+    """Settings for this model: the preset, then what follows from the model, then what was given; later ones win."""
+    follows: dict[str, Any] = {"objective": model.task}
+    if model.planar:
+        follows |= {"prior": "off", "snapshots": _PLANAR_SNAPSHOTS}
+    recipe = given.get("recipe") or (preset or {}).get("recipe") or AttackRecipe.FAST
+    if not model.architecture.dense and recipe == AttackRecipe.FAST:
+        follows["iterations"] = _CONVOLUTION_ITERATIONS
+    return parse_config(AttackSettings, {**(preset or {}), **follows, **given})
+
+
+def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
+    """What is attacked: the model, its change since the known start, or in its place an untrained network."""
+    objective = config.settings.objective or model.task
+    if config.baseline is not Baseline.UNTRAINED:
+        return Target.of(model.network, objective, model.initial() if config.known_init else None)
+    if config.known_init:
+        raise InputError("an untrained network has not moved from its start; leave out --known-init")
+    network = untrained_network(
+        model.architecture,
+        seed=0 if model.training is None else model.training.model.seed,
+        init_scale=model.init_scale,
+        dtype=next(model.network.parameters()).dtype,
+    )
+    return Target.of(network, objective)
+
+
+def check_request(model: AttackModel, config: ReconstructConfig) -> None:
+    """Raise now what would end the run at its start, so that it is said before anything is written."""
+    if config.baseline is Baseline.WEIGHTS or config.baseline is Baseline.KERNELS:
+        _pictures(model, config.baseline)
+        return
+    target, settings = target_of(model, config), config.settings
+    assign_labels(settings.label_policy(target.objective), settings.m, target.architecture.outputs)
+    if config.baseline is not Baseline.INVERSION:
+        make_engine(target, settings)
+    elif target.architecture.outputs == 1 and settings.m % 2:
+        raise InputError(f"m must be even, half to maximise and half to minimise the output, got {settings.m}")
+
+
+def warning_for(model: AttackModel, settings: AttackSettings) -> str | None:
+    """Why this attack will not work, where that is known beforehand."""
+    return regression_warning(settings.objective or model.task, model.weight_decay)
+
+
+def perform_reconstruction(
+    run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None
+) -> None:
+    """Reconstruct, or go on reconstructing, and finish the run."""
+    config = parse_config(ReconstructConfig, run.config)
+    model = model_of(RunStore(run.dir.parent).open(config.model))
+    match config.baseline:
+        case Baseline.WEIGHTS | Baseline.KERNELS:
+            _show_weights(writer, model, config.baseline, config)
+        case Baseline.INVERSION:
+            _invert(run, writer, StoreObserver(writer, stop, listener), model, config)
+        case _:
+            _attack(run, writer, StoreObserver(writer, stop, listener), model, config)
+
+
+def _attack(
+    run: Run, writer: RunWriter, observer: StoreObserver, model: AttackModel, config: ReconstructConfig
+) -> None:
+    settings = config.settings
+    target = target_of(model, config)
+    writer.start(settings.total_steps)
+    if (warning := warning_for(model, settings)) is not None:
+        writer.log(warning)
+    outcome = attack(target, settings, observer, last_checkpoint(writer))
+    state = STATES.get(outcome.reason, RunState.DONE)
+    if state is RunState.CANCELLED:
+        writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")
+        return
+    writer.save_tensors("candidates", candidate_tensors(outcome))
+    writer.save_tensors("snapshots", outcome.snapshots)
+    result = {**outcome.summary, "model": config.model, "baseline": config.baseline, "warning": warning}
+    if model.planar:
+        result["circle"] = _save_stages(writer, outcome, settings)
+    writer.finish(state, result, f"{outcome.reason}")
+
+
+def candidate_tensors(outcome: AttackOutcome) -> dict[str, Tensor]:
+    return {
+        "candidates": outcome.candidates,
+        "multipliers": outcome.multipliers,
+        "labels": outcome.labels,
+        "seeds": outcome.seeds,
+    }
+
+
+def _save_stages(writer: RunWriter, outcome: AttackOutcome, settings: AttackSettings) -> dict[str, Any]:
+    """Haim et al. 2022, Fig. 2 c-f: masks over the pooled candidates and where they started; the counts of each."""
+    starts = outcome.snapshots["steps"].tolist()
+    places = [
+        outcome.snapshots["candidates"][starts.index((seed - settings.seed) * (settings.iterations + 1))]
+        for seed in dict.fromkeys(outcome.seeds.tolist())
+    ]
+    multipliers = outcome.multipliers.abs()  # learnt signs
+    largest = float(multipliers.max())
+    threshold = PAPER_THRESHOLD if largest >= PAPER_THRESHOLD else _THRESHOLD_SHARE * largest
+    stages = circle_stages(
+        torch.cat(places), outcome.candidates, multipliers, unit=1.0, threshold=threshold, seed=settings.seed
+    )
+    masks = {"initial": stages.initial, "filtered": stages.filtered, "deduplicated": stages.deduplicated}
+    writer.save_tensors("stages", masks)
+    return {
+        "threshold": threshold,
+        "distance": PAPER_DISTANCE,
+        "candidates": len(stages.final),
+        "filtered": int(stages.filtered.sum()),
+        "kept": len(stages.kept),
+    }
+
+
+class _StoppedError(Exception):
+    """Ends model inversion, which has no loop of its own to ask."""
+
+
+def _invert(
+    run: Run, writer: RunWriter, observer: StoreObserver, model: AttackModel, config: ReconstructConfig
+) -> None:
+    """Model inversion. It takes seconds, so a stopped one starts anew, with the same result."""
+    settings = config.settings
+    writer.start(settings.iterations)
+    started = time.monotonic()
+
+    def progress(fraction: float) -> None:
+        if observer.stop_requested():
+            raise _StoppedError
+        observer.progress(round(fraction * settings.iterations), fraction, f"inverting, {fraction:.0%}")
+
+    ranges = INVERSION_RANGES[config.inversion_ranges]
+    try:
+        inverted = invert(
+            model.network,
+            count=settings.m,
+            seed=settings.seed,
+            steps=settings.iterations,
+            ranges=ranges,
+            progress=progress,
+        )
+    except _StoppedError:
+        reason = StopReason.CANCELLED
+        writer.finish(RunState.CANCELLED, None, f"{reason}: python -m recon_core runs resume {run.id}")
+        return
+    tensors = {**_as_candidates(inverted.candidates, inverted.labels), "outputs": inverted.outputs}
+    tensors |= {"learning_rates": inverted.learning_rates, "sigmas": inverted.sigmas, "at_bound": inverted.at_bound}
+    writer.save_tensors("candidates", tensors)
+    outputs = inverted.outputs.tolist()
+    facts = {
+        **_baseline_facts(model, config, inverted.candidates),
+        "seconds": round(time.monotonic() - started, 4),
+        "output_min": min(outputs),
+        "output_max": max(outputs),
+        "at_bound": int(inverted.at_bound.sum()),
+    }
+    writer.finish(RunState.DONE, facts, f"{StopReason.ITERATIONS}")
+
+
+def _show_weights(writer: RunWriter, model: AttackModel, baseline: Baseline, config: ReconstructConfig) -> None:
+    writer.start(1)
+    pictures = _pictures(model, baseline)
+    writer.save_tensors("candidates", _as_candidates(pictures, torch.zeros(len(pictures), dtype=torch.long)))
+    writer.progress(1)
+    writer.finish(RunState.DONE, _baseline_facts(model, config, pictures), f"{len(pictures)} pictures of {baseline}")
+
+
+def _pictures(model: AttackModel, baseline: Baseline) -> Tensor:
+    architecture = model.architecture
+    if baseline is Baseline.KERNELS:
+        if architecture.dense:
+            raise InputError(f"baseline kernels needs a convolution, got {architecture}; use --kind weights")
+        return kernel_tiles(model.network)
+    if not architecture.dense:
+        raise InputError(f"baseline weights needs a dense first layer, got {architecture}; use --kind kernels")
+    points = len(architecture.input_shape) == 1
+    return weight_points(model.network) if points else weight_images(model.network)
+
+
+def _as_candidates(candidates: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What has no multipliers counts alike."""
+    count = len(candidates)
+    return {
+        "candidates": candidates.float(),
+        "multipliers": torch.ones(count),
+        "labels": labels,
+        "seeds": torch.zeros(count, dtype=torch.long),
+    }
+
+
+def _baseline_facts(model: AttackModel, config: ReconstructConfig, candidates: Tensor) -> dict[str, Any]:
+    return {
+        "model": config.model,
+        "baseline": config.baseline,
+        "candidates": len(candidates),
+        "candidate_shape": list(candidates.shape[1:]),
+        "architecture": model.architecture.to_json(),
+    }

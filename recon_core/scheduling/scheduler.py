@@ -1,0 +1,204 @@
+"""`python -m recon_core.scheduling.scheduler STORE [LOCK]`: start queued runs, as many at once as there are slots.
+
+Each run is a process of its own that outlives this one. A slot is a lock which its worker inherits and holds
+until it dies, so that a second dispatcher, after the first was killed, counts the same slots as taken. LOCK is
+the open file with which this process inherits its own lock, see `recon_core.scheduling.queue.ensure_dispatcher`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from recon_core.errors import AfterimageError, InputError
+from recon_core.scheduling.queue import Ticket, dispatcher_lock, module_environment, queue_folder, tickets
+from recon_core.scheduling.slots import Slot, slots
+from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
+from recon_core.store.files import explaining, is_full
+
+_POLL_SECONDS = 0.2
+_ENDED = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class _Worker:
+    ticket: Ticket
+    process: subprocess.Popen[bytes]
+    queued: str | None
+    """When the status that put it in line was written."""
+
+
+class Prospect(Enum):
+    """What can become of a ticket without anybody's doing."""
+
+    READY = "its parents are done"
+    WAITING = "a parent is in line or at work"
+    BLOCKED = "a parent ended early"
+    GONE = "its run is deleted, damaged, or no longer in line"
+
+
+class Dispatcher:
+    """Hands out the tickets of one store until there is nothing left that could start by itself."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = RunStore(root)
+        self._root = root
+        self._workers: list[_Worker] = []
+
+    def work(self) -> None:
+        while self.hand_out() or self._workers:
+            time.sleep(_POLL_SECONDS)
+            self.reap()
+
+    def hand_out(self) -> bool:
+        """Start what can start now. Whether something is left that will start without anybody's doing."""
+        started = {worker.ticket.run_id for worker in self._workers}
+        hopeful = False
+        parents: dict[str, RunState] = {}
+        for ticket in tickets(self._root):
+            if ticket.run_id in started:
+                continue
+            prospect = self.prospect(ticket, parents)
+            if prospect is Prospect.GONE:
+                with self._gate():
+                    if self.prospect(ticket) is Prospect.GONE:
+                        _drop(ticket)
+            elif prospect is Prospect.READY and not self._start(ticket):
+                return True  # all slots are taken, and the line keeps its order
+            hopeful |= prospect in (Prospect.READY, Prospect.WAITING)
+        return hopeful
+
+    def prospect(self, ticket: Ticket, known: dict[str, RunState] | None = None) -> Prospect:
+        """`known` remembers the states of parents through one look at the line: many runs may wait for the same."""
+        known = {} if known is None else known
+        try:
+            run = self._store.summary(ticket.run_id)
+            if run.status.state is not RunState.QUEUED:  # cancelled while it waited, or taken up by somebody else
+                return Prospect.GONE
+            for parent in run.parents:
+                if parent not in known:
+                    known[parent] = self._store.summary(parent).status.state
+        except AfterimageError:
+            return Prospect.GONE
+        for parent in run.parents:
+            if known[parent] in _ENDED:
+                self._explain(run, f"waits for {parent}, which is {known[parent]}; resume that one first")
+                return Prospect.BLOCKED
+        if all(known[parent] is RunState.DONE for parent in run.parents):
+            return Prospect.READY
+        self._explain(run, "")  # what was said of a parent that has been resumed since
+        return Prospect.WAITING
+
+    def _explain(self, run: RunSummary, message: str) -> None:
+        """Say on the run why it waits, once; on a full disk that has to wait too."""
+        if run.status.message != message:
+            with contextlib.suppress(AfterimageError), self._store.open(run.id).writer() as writer:
+                writer.requeue(message)
+
+    def _start(self, ticket: Ticket) -> bool:
+        """Whether it has found a place; a disk too full to begin on is no place either."""
+        if is_full(self._root):
+            return False
+        for slot in slots():
+            if lock.is_held(self._slot_lock(slot)):
+                continue
+            try:
+                if self._start_in(slot, ticket):
+                    return True
+            except AfterimageError:
+                return False
+        return False
+
+    def _start_in(self, slot: Slot, ticket: Ticket) -> bool:
+        run = self._store.open(ticket.run_id)
+        handle = lock.acquire(self._slot_lock(slot))
+        if handle is None:
+            return False
+        try:
+            queued = run.status().updated
+            self._workers.append(_Worker(ticket, _spawn(run, slot, handle), queued))
+        finally:
+            os.close(handle)  # the worker's copy keeps the lock
+        return True
+
+    def _slot_lock(self, slot: Slot) -> Path:
+        return queue_folder(self._root) / f"slot-{slot.number}.lock"
+
+    def _gate(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody puts up a ticket meanwhile: whoever resumes a run now would find its old one still there."""
+        return lock.gate(queue_folder(self._root) / "gate", exclusive=True)
+
+    def reap(self) -> None:
+        """Give back the places of processes that have ended."""
+        for worker in list(self._workers):
+            if worker.process.poll() is None:
+                continue
+            # With the disk full nothing can be said about it yet: its place in line is kept until that can be done.
+            with contextlib.suppress(AfterimageError), self._gate():
+                if not self._put_back(worker):
+                    _drop(worker.ticket)
+                self._workers.remove(worker)
+
+    def _put_back(self, worker: _Worker) -> bool:
+        """Whether somebody put the run back in line before its last process was seen to be gone."""
+        try:
+            run = self._store.open(worker.ticket.run_id)
+        except InputError:  # deleted meanwhile
+            return False
+        status = run.status()
+        if status.state is not RunState.QUEUED:
+            return False
+        if status.updated != worker.queued:
+            return True
+        with run.writer() as writer:
+            code = worker.process.returncode
+            writer.finish(RunState.FAILED, None, f"its process ended with code {code} before it began")
+        return False
+
+
+def _spawn(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:
+    # What the interpreter or a library says when it dies belongs to the run's own log.
+    with explaining(run.dir / layout.LOG), (run.dir / layout.LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "recon_core.worker", str(run.dir)],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(handle,),
+            env={**module_environment(), **slot.environment()},
+        )
+
+
+def _drop(ticket: Ticket) -> None:
+    with contextlib.suppress(OSError):
+        ticket.path.unlink(missing_ok=True)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) not in (1, 2) or not all(map(str.isdecimal, arguments[1:])):
+        sys.stderr.write("usage: python -m recon_core.scheduling.scheduler STORE [LOCK]\n")
+        return 2
+    root = Path(arguments[0]).absolute()
+    dispatcher = Dispatcher(root)
+    handle = int(arguments[1]) if len(arguments) == 2 else lock.acquire(dispatcher_lock(root))
+    while handle is not None:
+        try:
+            dispatcher.work()
+        finally:
+            os.close(handle)
+        # Whoever put up a ticket while this process was leaving found the lock still held and started nobody.
+        if not any(dispatcher.prospect(ticket) in (Prospect.READY, Prospect.WAITING) for ticket in tickets(root)):
+            break
+        handle = lock.acquire(dispatcher_lock(root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""A study as it is shown: figures and pictures one after the other, each with what it says. For a page and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recon_core.analysis.frames import Tabular
+from recon_core.analysis.leakage import LeakAxis, panels_frame
+from recon_core.analysis.studies import Measure, StudyCurve
+from recon_core.plots.leakage import plot_leakage_panels
+from recon_core.plots.model import plot_models
+from recon_core.plots.mosaic import image_mosaic
+from recon_core.plots.studies import Series, Strip, StudyAxis, aligned_strips, plot_curves
+from recon_core.plots.style import conditions
+from recon_core.store import RunStore
+from recon_core.studies.custom import slug
+from recon_core.studies.findings import (
+    aligned_finding,
+    count_finding,
+    error_finding,
+    kernel_finding,
+    margin_finding,
+    scatter_finding,
+)
+from recon_core.studies.results import (
+    StudyResults,
+    aligned,
+    kernels,
+    match_settings,
+    models,
+    scatters,
+    threshold_of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+_MARGIN_NOTE = "on the margin: at least 1% of the largest share of the loss gradient"
+
+
+@dataclass(frozen=True, eq=False)
+class Exhibit:
+    """One thing to look at: a figure, or strips of pictures; `table` holds the numbers behind it."""
+
+    name: str
+    heading: str
+    finding: str
+    figure: go.Figure | None = None
+    strips: tuple[Strip, ...] = ()
+    table: pd.DataFrame | Tabular | None = field(default=None)
+
+
+def exhibits(store: RunStore, results: StudyResults) -> tuple[Exhibit, ...]:
+    """Everything that can be shown now; of a study that is going on, what is finished."""
+    return tuple(_all(store, results)) if results.table.finished else ()
+
+
+def study_axis(results: StudyResults) -> StudyAxis:
+    plan = results.plan
+    return StudyAxis(plan.axis, plan.scale.value, tuple((point.label, point.position) for point in plan.points))
+
+
+def _all(store: RunStore, results: StudyResults) -> Iterator[Exhibit]:
+    yield from _curves(store, results, Measure.GOOD)
+    yield from _curves(store, results, Measure.ON_MARGIN)
+    yield from _errors(results)
+    for panel in results.panels:
+        yield from _scatter(store, results, panel)
+        yield from _images(store, results, panel)
+        if results.plan.kernels:
+            yield from _kernels(store, results, panel)
+    for panel in results.panels:
+        table = models(store, results, panel)
+        if table.rows:
+            yield Exhibit(
+                _name("models", panel),
+                _heading("The models", panel),
+                f"Loss, errors and count of each model of seed {results.plan.seeds[0]}, as in the papers' tables.",
+                plot_models(table),
+                table=table,
+            )
+
+
+_WORDS = {
+    Measure.GOOD: ("Training images that come back", "good reconstructions"),
+    Measure.ON_MARGIN: ("Training samples on the margin", "samples on the margin"),
+}
+
+
+def _curves(store: RunStore, results: StudyResults, measure: Measure) -> Iterator[Exhibit]:
+    """One figure for each panel, or all panels as lines of one."""
+    heading, y_title = _WORDS[measure]
+    finding = count_finding if measure is Measure.GOOD else margin_finding
+    caption = _count_caption(store, results) if measure is Measure.GOOD else _MARGIN_NOTE
+    groups = [results.panels] if results.plan.overlay else [(panel,) for panel in results.panels]
+    for group in groups:
+        found = [(panel, results.curve(panel, measure)) for panel in group]
+        series = [Series(panel or heading.lower(), curve) for panel, curve in found if curve is not None]
+        if not series:
+            continue
+        single = group[0] if len(group) == 1 else ""
+        floors = results.floors(group[0]) if measure is Measure.GOOD and len(group) == 1 else ()
+        title = _heading(heading, single)
+        yield Exhibit(
+            _name(str(measure), single),
+            title,
+            " ".join(finding(results, panel) for panel in group),
+            plot_curves(title, caption, y_title, study_axis(results), series, floors),
+            table=_joined([one.curve for one in series] + list(floors)),
+        )
+
+
+def _errors(results: StudyResults) -> Iterator[Exhibit]:
+    for panel in results.panels:
+        named = (("train error", Measure.TRAIN_ERROR), ("test error", Measure.TEST_ERROR))
+        found = [(name, results.curve(panel, measure)) for name, measure in named]
+        # References are named beside the counts; here they would double every line.
+        series = [
+            Series(name, StudyCurve(panel, curve.measure, curve.points, ()))
+            for name, curve in found
+            if curve is not None
+        ]
+        if series:
+            heading = _heading("Train and test error", panel)
+            figure = plot_curves(heading, "wrong answers among all", "error", study_axis(results), series)
+            yield Exhibit(
+                _name("errors", panel),
+                heading,
+                error_finding(results, panel),
+                figure,
+                table=_joined([one.curve for one in series]),
+            )
+
+
+def _scatter(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+    found = scatters(store, results, panel)
+    if found.found:
+        threshold = threshold_of(results)
+        yield Exhibit(
+            _name("scatter", panel),
+            _heading("Who comes back, and how far it is from the margin", panel),
+            scatter_finding(found.found, threshold, found.missing),
+            plot_leakage_panels(found.found, LeakAxis.RELATIVE, threshold),
+            table=panels_frame(found.found),
+        )
+
+
+def _images(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+    grid = aligned(store, results, panel)
+    if grid is not None:
+        yield Exhibit(
+            _name("images", panel),
+            _heading("The same images at every value", panel),
+            aligned_finding(grid),
+            strips=aligned_strips(grid),
+            table=grid,
+        )
+
+
+def _kernels(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+    found = kernels(store, results, panel)
+    strips = tuple(Strip(label, image_mosaic(images.images, columns=16)) for label, images in found.found)
+    if strips:
+        yield Exhibit(
+            _name("kernels", panel),
+            _heading("Kernels of the first layer", panel),
+            kernel_finding(len(strips), found.missing),
+            strips=strips,
+        )
+
+
+def _count_caption(store: RunStore, results: StudyResults) -> str:
+    settings = match_settings(store, results)
+    said = "" if settings is None else f"{conditions(settings, threshold_of(results))}; "
+    seeds = len(results.plan.seeds)
+    bars = f"bars: 95% interval of the mean over {seeds} seeds; " if seeds > 1 else "one seed; "
+    return f"{said}{bars}dotted: floors"
+
+
+def _joined(curves: list[StudyCurve]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat([curve.to_frame() for curve in curves], ignore_index=True)
+
+
+def _name(what: str, panel: str) -> str:
+    return slug(f"{what} {panel}")
+
+
+def _heading(words: str, panel: str) -> str:
+    return f"{words}, {panel}" if panel else words

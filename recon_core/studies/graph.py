@@ -1,0 +1,349 @@
+"""What is left to do of a study: every step once, in an order that finishes cells early.
+
+A step is one run: a training, an attack, the floor of a shape, a matching. Steps are known by what they compute
+(`keys`), so two cells that ask for the same share one, and a run that is in the store already is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from recon_core.errors import AfterimageError, InputError
+from recon_core.runs.keys import (
+    RunIndex,
+    attack_key,
+    find_run,
+    floor_key,
+    is_at_work,
+    match_key,
+    own_images,
+    training_key,
+)
+from recon_core.runs.match_request import queue_match
+from recon_core.runs.requests import queue_reconstruction, queue_train
+from recon_core.scheduling import Ended
+from recon_core.scheduling.queue import waiting
+from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.cells import Cell, attack_request, floor_request, match_request
+
+_NAME_LIMIT = 120
+# Whose process dies this often is given up.
+_MOST_TRIES = 2
+
+
+class StepKind(StrEnum):
+    """In the order in which ready steps are begun: the nearer to a result, the sooner."""
+
+    MATCH = "match"
+    FLOOR = "floor"
+    ATTACK = "attack"
+    TRAIN = "train"
+
+
+class StepState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ELSEWHERE = "another process works on it"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "cancelled"
+    """By somebody who meant this run, not the study."""
+
+
+_ENDED = (StepState.DONE, StepState.FAILED, StepState.STOPPED)
+_ORDER = list(StepKind)
+
+
+@dataclass(eq=False)
+class Step:
+    """One run to be. `cell` is the first that asked for it."""
+
+    key: str
+    kind: StepKind
+    cell: Cell
+    rank: int
+    parents: tuple[Step, ...] = ()
+    state: StepState = StepState.WAITING
+    run_id: str | None = None
+    shared: bool = False
+    """It was computed before this study asked for it."""
+    message: str = ""
+    tries: int = 0
+
+    @property
+    def ready(self) -> bool:
+        return self.state is StepState.WAITING and all(parent.state is StepState.DONE for parent in self.parents)
+
+    @property
+    def hopeless(self) -> bool:
+        """Waits for something that will not come."""
+        return self.state is StepState.WAITING and any(
+            parent.hopeless or parent.state in (StepState.FAILED, StepState.STOPPED) for parent in self.parents
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CellSteps:
+    """The steps of one cell."""
+
+    cell: Cell
+    train: Step
+    attack: Step
+    floor: Step | None
+    match: Step
+
+    def __iter__(self) -> Iterator[Step]:
+        yield from (self.train, self.attack, *([self.floor] if self.floor else []), self.match)
+
+    @property
+    def state(self) -> StepState:
+        """Done with its match; else what became of the first step that went wrong; else where it is."""
+        if self.match.state is StepState.DONE:
+            return StepState.DONE
+        states = [step.state for step in self]
+        for state in (StepState.FAILED, StepState.STOPPED, StepState.RUNNING, StepState.ELSEWHERE):
+            if state in states:
+                return state
+        return StepState.WAITING
+
+    @property
+    def message(self) -> str:
+        return next((f"{step.kind}: {step.message}" for step in self if step.message), "")
+
+
+class Board:
+    """All steps and how far each is. Talks to the store; who does the work is somebody else's business."""
+
+    def __init__(
+        self, store: RunStore, name: str, cells: Sequence[Cell], *, floor: bool, recorded: Mapping[str, str]
+    ) -> None:
+        self._store, self._name = store, name
+        self._index = RunIndex(store)
+        self._recorded = dict(recorded)
+        self._steps: dict[str, Step] = {}
+        self._images: dict[str, str | None] = {}
+        self._floors: dict[tuple[object, ...], Step] = {}
+        self.cells = [self._add(cell, rank, floor) for rank, cell in enumerate(cells)]
+        for steps in self.cells:
+            self._take_finished(steps)
+
+    # -- laying out --------------------------------------------------------------------------------
+
+    def _add(self, cell: Cell, rank: int, floor: bool) -> CellSteps:
+        key = training_key(cell.training, self._images_of(cell))
+        train = self._step(key, StepKind.TRAIN, cell, rank)
+        attack = self._step(attack_key(key, attack_request(cell, "")), StepKind.ATTACK, cell, rank, train)
+        floor_step = self._floor(cell, rank, train) if floor else None
+        match = self._match(cell, rank, attack, floor_step)
+        return CellSteps(cell, train, attack, floor_step, match)
+
+    def _floor(self, cell: Cell, rank: int, train: Step) -> Step:
+        """One for all cells of a shape: that of the first of them."""
+        if cell.floor_shape not in self._floors:
+            key = floor_key(floor_request(cell, ""), cell.training, cell.architecture)
+            self._floors[cell.floor_shape] = self._step(key, StepKind.FLOOR, cell, rank, train)
+        return self._floors[cell.floor_shape]
+
+    def _match(self, cell: Cell, rank: int, attack: Step, floor: Step | None) -> Step:
+        parents = (attack,) if floor is None else (attack, floor)
+        key = match_key(attack.key, None if floor is None else floor.key, match_request(cell, "reconstruct-1", None))
+        return self._step(key, StepKind.MATCH, cell, rank, *parents)
+
+    def _step(self, key: str, kind: StepKind, cell: Cell, rank: int, *parents: Step) -> Step:
+        if key not in self._steps:
+            self._steps[key] = Step(key, kind, cell, rank, parents)
+        return self._steps[key]
+
+    def _images_of(self, cell: Cell) -> str | None:
+        data = cell.training.data
+        known = data.model_dump_json()
+        if known not in self._images:
+            self._images[known] = own_images(data)
+        return self._images[known]
+
+    def _take_finished(self, steps: CellSteps) -> None:
+        """A finished match brings its whole chain, whose runs cannot have been deleted without it."""
+        match = self._index.done(steps.match.key)
+        if match is not None:
+            self._take(steps.match, match)
+            attack, *floor = (find_run(self._store, parent) for parent in match.parents)
+            self._take(steps.attack, attack)
+            if steps.floor is not None:
+                self._take(steps.floor, floor[0] if floor else None)
+        else:
+            self._take(steps.attack, self._index.done(steps.attack.key))
+        if steps.attack.run_id is not None:
+            attacked = self._store.open(steps.attack.run_id)
+            self._take(steps.train, find_run(self._store, attacked.parents[0]))
+        for step in (steps.train, steps.floor):
+            if step is not None and step.state is StepState.WAITING:
+                self._take(step, self._index.done(step.key))
+
+    def _take(self, step: Step, run: Run | None) -> None:
+        if run is not None and step.state is StepState.WAITING:
+            step.state, step.run_id, step.message = StepState.DONE, run.id, ""
+            step.shared = self._recorded.get(step.key) != run.id
+
+    # -- how far it is -----------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> list[Step]:
+        return list(self._steps.values())
+
+    @property
+    def total(self) -> int:
+        return len(self._steps)
+
+    @property
+    def done(self) -> int:
+        return sum(step.state is StepState.DONE for step in self._steps.values())
+
+    @property
+    def running(self) -> list[Step]:
+        return [step for step in self._steps.values() if step.state is StepState.RUNNING]
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is going on, and nothing is left that could begin."""
+        return all(step.state in _ENDED or step.hopeless for step in self._steps.values())
+
+    def ready(self) -> list[Step]:
+        """What could begin now, the most urgent first."""
+        found = [step for step in self._steps.values() if step.ready]
+        return sorted(found, key=lambda step: (_ORDER.index(step.kind), step.rank))
+
+    def recorded(self) -> dict[str, str]:
+        """Run by key, for a study that goes on later."""
+        known = {step.key: step.run_id for step in self._steps.values() if step.run_id is not None}
+        return {**self._recorded, **known}
+
+    # -- going on ----------------------------------------------------------------------------------
+
+    def begin(self, step: Step) -> Run | None:
+        """The run to be submitted for a ready step; None where it is done already, or others are at it."""
+        if self._lost_parents(step):
+            return None
+        run = self._unfinished(step)
+        # Before asking what is done: a run that ends in between is found there, not taken for one that never was.
+        other = run if run is not None and is_at_work(run) else self._index.at_work(step.key)
+        if (done := self._index.done(step.key)) is not None:
+            self._take(step, done)
+            return None
+        if run is not None and run.status().state is RunState.DONE:
+            self._take(step, run)
+            return None
+        if other is not None:
+            step.state, step.run_id = StepState.ELSEWHERE, other.id
+            return None
+        if run is None:
+            try:
+                run = self._make(step)
+            except InputError as error:
+                step.state, step.message = StepState.FAILED, str(error)
+                return None
+        step.state, step.run_id, step.message = StepState.RUNNING, run.id, ""
+        return run
+
+    def end(self, ended: Ended) -> Step | None:
+        """Take note of a run that nobody works on any more."""
+        step = next((step for step in self.running if step.run_id == ended.run_id), None)
+        if step is None:
+            return None
+        run = find_run(self._store, ended.run_id)
+        if run is None:  # deleted under our hands: once more
+            self._again(step, "was deleted")
+            return step
+        status = run.status()
+        match status.state:
+            case RunState.DONE:
+                step.state, step.message = StepState.DONE, ""
+            case RunState.FAILED:
+                self._fail(step, status.message)
+            case RunState.CANCELLED:
+                step.state, step.message = StepState.STOPPED, status.message
+            case _ if is_at_work(run):
+                step.state = StepState.ELSEWHERE
+            case RunState.QUEUED if step.tries + 1 >= _MOST_TRIES:  # no fault of its own, and others would fare alike
+                trouble = f"{ended.trouble}; mend that, then resume"
+                raise AfterimageError(f"{step.cell.words}: could not even begin, {_MOST_TRIES} times: {trouble}")
+            case _:
+                self._again(step, ended.trouble or status.message)
+        return step
+
+    def look_elsewhere(self) -> None:
+        """Runs that other processes work on: are they done?"""
+        for step in self._steps.values():
+            if step.state is StepState.ELSEWHERE:
+                run = find_run(self._store, step.run_id or "")
+                if run is not None and is_at_work(run):
+                    continue
+                finished = run is not None and run.status().state is RunState.DONE
+                step.state = StepState.DONE if finished else StepState.WAITING
+                step.shared = finished
+
+    def put_back(self) -> None:
+        """Steps that were stopped with the study wait again."""
+        for step in self.running:
+            step.state = StepState.WAITING
+
+    def _again(self, step: Step, message: str) -> None:
+        step.tries += 1
+        if step.tries < _MOST_TRIES:
+            step.state = StepState.WAITING
+        else:
+            self._fail(step, f"given up after {step.tries} tries: {message}")
+
+    def _fail(self, step: Step, message: str) -> None:
+        step.state, step.message = StepState.FAILED, message
+        if step.kind is StepKind.FLOOR:
+            self._do_without(step)
+
+    def _do_without(self, floor: Step) -> None:
+        """A count without its floor is worth more than no count."""
+        for index, steps in enumerate(self.cells):
+            if steps.floor is floor and steps.match.state is StepState.WAITING:
+                self._steps.pop(steps.match.key, None)
+                match = self._match(steps.cell, steps.match.rank, steps.attack, None)
+                self.cells[index] = CellSteps(steps.cell, steps.train, steps.attack, None, match)
+
+    def _lost_parents(self, step: Step) -> bool:
+        """Whether a parent was deleted since it was done; it then waits to be done again."""
+        lost = [parent for parent in step.parents if find_run(self._store, parent.run_id or "") is None]
+        for parent in lost:
+            parent.state, parent.run_id = StepState.WAITING, None
+        return bool(lost)
+
+    def _unfinished(self, step: Step) -> Run | None:
+        """A run that this study, or one before it, began for this very step."""
+        known = [self._recorded.get(step.key), step.run_id]
+        # One that was made in the moment before the study was killed is known by its name only.
+        in_line = set(waiting(self._store))
+        known += [
+            twin.run_id
+            for twin in self._index.all(step.key)
+            if twin.name == self._run_name(step) and twin.state is not RunState.DONE and twin.run_id not in in_line
+        ]
+        for run_id in known:
+            run = None if run_id is None else find_run(self._store, run_id)
+            if run is not None:
+                return run
+        return None
+
+    def _make(self, step: Step) -> Run:
+        name, cell = self._run_name(step), step.cell
+        above = [parent.run_id or "" for parent in step.parents]
+        match step.kind:
+            case StepKind.TRAIN:
+                return queue_train(self._store, cell.training, name)
+            case StepKind.ATTACK:
+                return queue_reconstruction(self._store, attack_request(cell, above[0]), name)
+            case StepKind.FLOOR:
+                return queue_reconstruction(self._store, floor_request(cell, above[0]), name)
+            case StepKind.MATCH:
+                return queue_match(self._store, match_request(cell, above[0], above[1] if above[1:] else None), name)
+
+    def _run_name(self, step: Step) -> str:
+        untrained = ", untrained" if step.kind is StepKind.FLOOR else ""
+        return f"{self._name}: {step.cell.words}{untrained}"[:_NAME_LIMIT]

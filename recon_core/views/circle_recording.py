@@ -1,0 +1,154 @@
+"""What a player of the circle shows, as arrays: output fields and candidates step by step, and what they come to.
+
+All of it can be read while the runs go on: then there is one frame, the newest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recon_core.analysis.arrays import Flags, Floats, Integers, flags, floats, integers
+from recon_core.attacks.baselines import weight_points
+from recon_core.attacks.circle import deduplicate, filter_multipliers
+from recon_core.config import TrainConfig, parse_config
+from recon_core.data import load_task
+from recon_core.matching.planar import match_points
+from recon_core.runs.models import model_of
+from recon_core.store import Run
+from recon_core.training.session import FIELD_REACH
+
+Pixels = NDArray[np.uint8]
+Points = NDArray[np.float32]
+
+MIDDLE = 128
+"""The byte of output 0: 1 is as far below as 255 is above."""
+RADII = (0.1, 0.03)
+"""Distances at which a training point counts as found."""
+# What a player is sent of a long training; between them it glides.
+_FIELDS_SHOWN = 160
+# Outputs are shown relative to those of the last frame, but no network is shown as sure of itself below this.
+_LEAST_SCALE = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPoints:
+    """What the network was trained on, and the attacker never sees: points (n, 2) and labels 0 or 1 (n,)."""
+
+    points: Points
+    labels: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class FieldFrames:
+    """The network's output on a square grid, step by step: steps (F,), fields (F, side, side), rows top to bottom.
+
+    A byte b stands for the output (b - MIDDLE) / 127 * scale, cut off at the ends; the grid goes from
+    -reach to reach.
+    """
+
+    steps: Integers
+    fields: Pixels
+    scale: float
+    reach: float = FIELD_REACH
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateFrames:
+    """Candidates on their way: steps (A,), points (A, m, 2), labels (m,)."""
+
+    steps: Integers
+    points: Points
+    labels: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class CleanUp:
+    """Haim et al. 2022, Fig. 2 e and f, of one attack, and how much of the truth is left in them.
+
+    The masks are over the attack's m candidates. The rest takes the training points to know.
+    """
+
+    filtered: Flags
+    kept: Flags
+    distances: Floats
+    """(n,): of each training point to the nearest point of its class that was kept; inf without one."""
+    settled: dict[float, int]
+    """By radius: points kept that lie at a training point of their class."""
+
+    def found(self, radius: float) -> int:
+        """Training points within the radius of a point of their class that was kept."""
+        return int((self.distances <= radius).sum())
+
+
+def training_points(config: TrainConfig) -> TrainingPoints:
+    data = load_task(config.data)
+    return TrainingPoints(data.train_x.numpy(), integers(data.train_labels))
+
+
+def field_frames(train: Run) -> FieldFrames | None:
+    """Of a training run, finished or not; None while there is nothing to see."""
+    if not train.has_tensors("recording"):
+        return None
+    recorded = train.tensors("recording")
+    steps = integers(recorded["steps"])
+    shown = np.unique(np.linspace(0, len(steps) - 1, _FIELDS_SHOWN).round().astype(int))  # the first and the last, too
+    fields = floats(recorded["fields"])[shown]
+    finite = np.nan_to_num(fields, nan=0.0, posinf=0.0, neginf=0.0)
+    # Nearly all of the last field fits in; a few far corners may be cut off.
+    scale = max(_LEAST_SCALE, float(np.quantile(np.abs(finite[-1]), 0.9)))
+    pixels = MIDDLE + np.clip(finite / scale, -1, 1) * 127
+    return FieldFrames(steps[shown], pixels.round().astype(np.uint8), scale)
+
+
+def candidate_frames(attack: Run) -> CandidateFrames | None:
+    """Of an attack in the plane, finished or not; None while there is nothing to see."""
+    if not attack.has_tensors("snapshots"):
+        return None
+    taken = attack.tensors("snapshots")
+    return CandidateFrames(integers(taken["steps"]), _points(taken["candidates"]), integers(taken["labels"][-1]))
+
+
+def clean_up(attack: Run, truth: TrainingPoints, *, threshold: float, distance: float) -> CleanUp:
+    """Drop candidates with multipliers below `threshold`, then all but one of those within `distance`; compare.
+
+    Candidates that come without multipliers, as model inversion's do, should be given a threshold of 0.
+    """
+    found = attack.tensors("candidates")
+    candidates, labels = found["candidates"], found["labels"]
+    filtered = filter_multipliers(candidates, found["multipliers"].abs(), threshold=threshold)
+    seed = int(attack.config["settings"]["seed"])  # so that the defaults give what the run itself has kept
+    kept = deduplicate(candidates, filtered, distance=distance, seed=seed)
+    points = torch.from_numpy(truth.points)
+    distances = np.full(len(truth.points), np.inf)
+    settled = dict.fromkeys(RADII, 0)
+    if kept.any():
+        matching = match_points(points, torch.from_numpy(truth.labels), candidates[kept], labels[kept])
+        distances = floats(matching.distances)
+        settled = {radius: matching.settled(radius) for radius in RADII}
+    return CleanUp(flags(filtered), flags(kept), distances, settled)
+
+
+def final_points(attack: Run) -> CandidateFrames:
+    """Where a finished attack, or a baseline, left its candidates: one frame."""
+    found = attack.tensors("candidates")
+    step = np.array([attack.status().step])
+    return CandidateFrames(step, _points(found["candidates"])[None], integers(found["labels"]))
+
+
+def first_layer_points(train: Run) -> Points:
+    """Each first-layer neuron's weights as a point (h, 2) (Haim et al. 2022, Fig. 5b)."""
+    return _points(weight_points(model_of(train).network))
+
+
+def truth_of(train: Run) -> TrainingPoints:
+    return training_points(parse_config(TrainConfig, train.config))
+
+
+def _points(tensor: torch.Tensor) -> Points:
+    """Nothing that a screen could not draw: candidates that ran away are put far outside."""
+    points: Points = tensor.detach().cpu().float().nan_to_num(1e3, 1e3, -1e3).clamp(-1e3, 1e3).numpy()
+    return points

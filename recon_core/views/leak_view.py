@@ -1,0 +1,255 @@
+"""What can be analysed in a store: a run as one model's leakage, and all models with what was counted of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from recon_core.analysis.arrays import Floats, above, floats
+from recon_core.analysis.counts import (
+    CountByThreshold,
+    RocCurve,
+    SortedSsim,
+    count_by_threshold,
+    roc_curve,
+    sorted_ssim,
+)
+from recon_core.analysis.decay import DecayPoint
+from recon_core.analysis.leakage import LeakPanel, leak_scatter
+from recon_core.analysis.models import architecture_words
+from recon_core.config import parse_config
+from recon_core.errors import InputError
+from recon_core.matching.protocol import MatchSettings
+from recon_core.runs.baseline_runs import baseline_of
+from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
+from recon_core.store import Run, RunState, RunStore, RunSummary
+from recon_core.views.live_match import ImagePool, PairView
+
+ANALYSED_KINDS = ("match", *CANDIDATE_KINDS)
+_REMEMBERED = 2**14
+"""Runs whose origin is kept in memory."""
+
+
+@dataclass(frozen=True)
+class AnalysedRun:
+    """A finished run with candidates or a matching, under names a person knows."""
+
+    run: str
+    name: str
+    kind: str
+    model_name: str
+    planar: bool
+    """Points of the plane instead of images."""
+    baseline: str | None
+    """What was attacked instead of the trained network, or how; None for an attack proper."""
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A finished training run, and the newest match run of its images."""
+
+    run: str
+    name: str
+    family: str
+    """Models of one family saw the same images and have the same shape and loss."""
+    family_words: str
+    family_id: str
+    """Tells families of the same words apart."""
+    weight_decay: float
+    result: Mapping[str, Any]
+    match_run: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class StoredScores:
+    """SSIM (n,) as a match run kept it, with its floors; None where a control was not run."""
+
+    settings: MatchSettings
+    ssim: Floats
+    mean_image: Floats
+    untrained: Floats | None
+
+    def good(self, threshold: float) -> int:
+        return int(above(self.ssim, threshold).sum())
+
+    def floor(self, threshold: float) -> int:
+        """The higher of the floors that were measured."""
+        measured = [self.mean_image] if self.untrained is None else [self.mean_image, self.untrained]
+        return max(int(above(scores, threshold).sum()) for scores in measured)
+
+
+def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
+    """What can be chosen, the likeliest first: match runs, then attacks, then baselines, the newest of each first."""
+    summaries = store.list()
+    names = {summary.id: summary.name for summary in summaries}
+    found = [
+        analysed
+        for summary in summaries
+        if summary.kind in ANALYSED_KINDS and summary.status.state is RunState.DONE
+        if (analysed := _analysed(store.root, summary, names)) is not None
+    ]
+    # An untrained network is a floor, and nothing leaks from it that could be analysed.
+    shown = [run for run in found if run.baseline != "untrained"]
+    return tuple(sorted(shown, key=lambda run: (run.kind != "match", run.baseline is not None)))
+
+
+def match_request(store: RunStore, run_id: str) -> MatchConfig:
+    """How run `run_id` is to be matched: as it was, or with the papers' settings and the newest untrained floor."""
+    run = done_run(store, run_id, ANALYSED_KINDS, lacks="has nothing to analyse", then="analyse")
+    if run.kind == "match":
+        return parse_config(MatchConfig, run.config)
+    return MatchConfig(runs=(run_id,), untrained=_untrained_floor(store, model_run_of(store, run)))
+
+
+def leak_panel(pool: ImagePool, view: PairView) -> LeakPanel:
+    """SSIM of each training image beside what its model says of it."""
+    model = pool.source.model_run
+    samples, result = model.tensors("samples"), model.result() or {}
+    untrained = view.evidence.untrained
+    scatter = leak_scatter(
+        torch.from_numpy(view.ssim),
+        samples["outputs"],
+        torch.from_numpy(view.samples.labels),
+        samples["on_margin"],
+        result.get("train_error"),
+        result.get("test_error"),
+        ids=view.samples.ids.tolist(),
+        mean_image=view.evidence.mean_image,
+        untrained=None if untrained is None else untrained.ssim,
+    )
+    return LeakPanel(model.name, view.samples.class_names, view.settings, scatter)
+
+
+def threshold_counts(view: PairView) -> CountByThreshold:
+    evidence = view.evidence
+    return count_by_threshold(
+        evidence.matching.ssim,
+        evidence.mean_image,
+        None if evidence.untrained is None else evidence.untrained.ssim,
+        None if evidence.non_members is None else evidence.non_members.ssim,
+    )
+
+
+def ranked_ssim(view: PairView) -> SortedSsim:
+    return sorted_ssim(view.evidence.matching.ssim)
+
+
+def membership_curve(view: PairView) -> RocCurve | None:
+    """None where no image outside the training set is known."""
+    return None if view.evidence.non_members is None else roc_curve(view.evidence.membership())
+
+
+def decay_point(entry: ModelEntry, view: PairView, threshold: float) -> DecayPoint:
+    count = view.count(threshold)
+    return DecayPoint(
+        model=entry.name,
+        weight_decay=entry.weight_decay,
+        good=count.good,
+        of=count.of,
+        floor_mean_image=count.floor_mean_image,
+        floor_untrained=count.floor_untrained,
+        non_members=count.non_members,
+        non_members_of=count.non_members_of,
+        train_error=entry.result.get("train_error"),
+        test_error=entry.result.get("test_error"),
+    )
+
+
+def model_index(store: RunStore) -> tuple[ModelEntry, ...]:
+    """Every model that was trained here to its end, the newest first."""
+    done = [summary for summary in store.list() if summary.status.state is RunState.DONE]
+    matched: dict[str, str] = {}
+    for summary in done:
+        if summary.kind == "match" and (model := _matched_model(store, summary.id)) is not None:
+            matched.setdefault(model, summary.id)  # the newest come first
+    return tuple(
+        entry
+        for summary in done
+        if summary.kind == "train" and (entry := _entry(store.open(summary.id), matched.get(summary.id))) is not None
+    )
+
+
+def stored_scores(run: Run) -> StoredScores:
+    """Scores of a finished match run of images."""
+    found = run.tensors("match")
+    untrained = found.get("untrained_ssim")
+    return StoredScores(
+        settings=MatchSettings(**(run.result() or {})["settings"]),
+        ssim=floats(found["ssim"]),
+        mean_image=floats(found["mean_image_ssim"]),
+        untrained=None if untrained is None else floats(untrained),
+    )
+
+
+def _analysed(root: Path, run: RunSummary, names: Mapping[str, str]) -> AnalysedRun | None:
+    try:
+        origin = _origin(root, run.id)
+    except (InputError, KeyError, IndexError):
+        return None  # damaged, or of somebody else's model, whose training images nobody knows
+    return AnalysedRun(
+        run.id, run.name, run.kind, names.get(origin.model, origin.model), origin.planar, origin.baseline
+    )
+
+
+class _Origin(NamedTuple):
+    model: str
+    planar: bool
+    baseline: str | None
+
+
+# Finished runs never change but for their names, and a list of thousands is asked for again and again.
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _origin(root: Path, run_id: str) -> _Origin:
+    store = RunStore(root)
+    run = store.open(run_id)
+    attacked = store.open(run.config["runs"][0]) if run.kind == "match" else run
+    model = model_run_of(store, attacked)
+    shape = (model.result() or {})["data"]["input_shape"]
+    return _Origin(model.id, len(shape) == 1, attacked.config.get("baseline"))
+
+
+def _untrained_floor(store: RunStore, model: Run) -> str | None:
+    for summary in store.list("reconstruct"):
+        done = model.id in summary.parents and summary.status.state is RunState.DONE
+        if done and baseline_of(store.root, summary.id) == "untrained":
+            return summary.id
+    return None
+
+
+def _matched_model(store: RunStore, match_id: str) -> str | None:
+    """The model behind a match run of images; None where there is none, or a file on the way is damaged."""
+    try:
+        run = store.open(match_id)
+        if (run.result() or {}).get("kind") != "images":
+            return None
+        # Not by the result's word: an imported run may have a new id, its results keep the old ones.
+        return model_run_of(store, store.open(run.config["runs"][0])).id
+    except (InputError, KeyError, IndexError):
+        return None
+
+
+def _entry(run: Run, match_run: str | None) -> ModelEntry | None:
+    try:
+        config, result = run.config, run.result() or {}
+    except InputError:
+        return None
+    data, training, about = config.get("data", {}), config.get("training", {}), result.get("data", {})
+    shape = result.get("architecture", {})
+    words = architecture_words(shape) if shape else "a network"
+    family = f"{about.get('fingerprint')} {words} {data.get('task')} {training.get('loss')}"
+    return ModelEntry(
+        run=run.id,
+        name=run.name,
+        family=family,
+        family_words=f"{words} on {result.get('n', '?')} of {data.get('source', '?')}, {data.get('task', '?')}",
+        family_id=hashlib.blake2b(family.encode(), digest_size=3).hexdigest(),
+        weight_decay=float(training.get("weight_decay") or 0.0),
+        result=result,
+        match_run=match_run,
+    )

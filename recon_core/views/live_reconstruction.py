@@ -1,0 +1,270 @@
+"""An attack as a page shows it, under way or over: candidates as pictures, residuals, trials, and an examiner's count.
+
+The attack itself never sees any of this. The count is made beside it, by whoever has the training samples.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from recon_core.analysis.arrays import Flags, Floats, Integers, flags, floats, integers
+from recon_core.analysis.multipliers import MultiplierHistogram, multiplier_histogram
+from recon_core.analysis.pairs import Images
+from recon_core.analysis.residuals import ResidualCurves, residual_curves
+from recon_core.analysis.search import TrialTable, trial_table
+from recon_core.attacks import SEARCH_RANGES
+from recon_core.config import TrainConfig, parse_config
+from recon_core.data import TaskData, load_task
+from recon_core.data.torchvision_sets import FULL_SETS
+from recon_core.errors import InputError
+from recon_core.matching.controls import Evidence, LeakCount, score_mean_image
+from recon_core.matching.pool import pool
+from recon_core.matching.protocol import MatchSettings, match
+from recon_core.matching.scaling import stretch
+from recon_core.runs.match_source import MatchConfig, MatchSource, check_fingerprint, usual_factor
+from recon_core.runs.matching import RADII, PointCount, planar_evidence
+from recon_core.store import Run, RunState
+from recon_core.store.files import DamagedError
+from recon_core.store.layout import tensors_file
+from recon_core.store.tensors import check_tensors
+
+MOST_CANDIDATES = 2000
+"""Read of a run at most: a search may leave a hundred thousand."""
+THRESHOLD = 0.4
+"""SSIM above which both papers call a reconstruction good."""
+_ENDED = (RunState.DONE, RunState.FAILED)
+
+
+class TileOrder(StrEnum):
+    """How candidates are laid out: where the attack keeps them, or by what it knows of them."""
+
+    PLACE = "place"
+    MULTIPLIER = "multiplier"
+    AGREEMENT = "agreement"
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """Candidates at one moment of an attack, as the attack knows them: centred, the training mean unknown."""
+
+    step: int | None
+    """None for what a run was left with in the end."""
+    candidates: NDArray[np.float32]
+    """(M, *input_shape)."""
+    multipliers: Floats
+    labels: Integers
+    total: int
+    """Candidates there are; `candidates` holds the first of them."""
+    kept: Flags | None = None
+    """(M,), points that an ended run's own clean-up left."""
+
+    @property
+    def planar(self) -> bool:
+        return self.candidates.ndim == 2
+
+    @property
+    def weighed(self) -> bool:
+        """Whether multipliers say anything: baselines have none, so all of theirs are 1."""
+        return bool((self.multipliers != 1).any())
+
+    def order(self, by: TileOrder) -> Integers:
+        """Rows, the first to be shown first. Learnt multipliers have signs; their size counts."""
+        if by is TileOrder.PLACE or len(self.candidates) == 0:
+            return np.arange(len(self.candidates))
+        keys = np.abs(self.multipliers) if by is TileOrder.MULTIPLIER else self.agreement()
+        return np.argsort(-np.nan_to_num(keys, nan=-np.inf), kind="stable")
+
+    def agreement(self) -> Floats:
+        """(M,): correlation of each candidate with the one most like it.
+
+        Starts that have nothing in common but the weights rarely end alike by chance, so what several candidates
+        agree on is likelier to be a training sample; it takes no truth to see that.
+        """
+        flat = torch.from_numpy(self.candidates).flatten(1).nan_to_num(0.0, 0.0, 0.0)
+        centred = flat - flat.mean(dim=1, keepdim=True)
+        unit = centred / torch.linalg.vector_norm(centred, dim=1, keepdim=True).clamp(min=1e-12)
+        alike = unit @ unit.T
+        return floats(alike.fill_diagonal_(-1.0).amax(dim=1)) if len(alike) else np.zeros(0)
+
+    def images(self, rows: Integers) -> Images:
+        """(k, C, H, W) in [0, 1], each stretched from its own darkest to its own brightest value."""
+        if self.candidates.ndim != 4:
+            raise InputError(f"candidates of shape {self.candidates.shape[1:]} are no images; show them as points")
+        chosen = torch.from_numpy(self.candidates[rows]).nan_to_num(0.0, 0.0, 0.0)
+        pictures: Images = stretch(chosen).numpy()
+        return pictures
+
+    def histogram(self) -> MultiplierHistogram | None:
+        """How the multipliers are spread; None where they say nothing, or none is a number any more."""
+        if not self.weighed or not np.isfinite(self.multipliers).any():
+            return None
+        return multiplier_histogram(torch.from_numpy(self.multipliers))
+
+
+def picture_version(run: Run) -> str:
+    """A cheap key for caches: changes when `newest_picture` would."""
+    name = _picture_file(run)
+    if name is None:
+        return ""
+    try:
+        found = os.stat(run.dir / tensors_file(name))
+    except FileNotFoundError:
+        return ""
+    return f"{name} {found.st_ino} {found.st_mtime_ns} {found.st_size}"
+
+
+def newest_picture(run: Run) -> Picture | None:
+    """The newest candidates of a run at work, the final ones of a run that ended; None before there are any."""
+    name = _picture_file(run)
+    if name is None:
+        return None
+    return _final(run) if name == "candidates" else picture_at(run, -1)
+
+
+def moments(run: Run) -> tuple[int, ...]:
+    """Steps of which an ended attack kept a picture, the first to the last; empty where it kept none."""
+    if run.status().state not in _ENDED or not run.has_tensors("snapshots"):
+        return ()
+    with _opened(run, "snapshots") as file:
+        return tuple(int(step) for step in file.get_tensor("steps").tolist())
+
+
+def picture_at(run: Run, index: int) -> Picture:
+    """The picture of one of the `moments`; -1 for the newest."""
+    with _opened(run, "snapshots") as file:
+        steps = file.get_tensor("steps").tolist()
+        if not -len(steps) <= index < len(steps):
+            raise InputError(f"run {run.id} keeps {len(steps)} pictures along its way, got number {index}")
+        place = index % len(steps)
+        count = file.get_slice("candidates").get_shape()[1]
+
+        def part(name: str) -> Tensor:
+            found: Tensor = file.get_slice(name)[place : place + 1, :MOST_CANDIDATES][0]
+            return found
+
+        return _picture(int(steps[place]), part("candidates"), part("multipliers"), part("labels"), count)
+
+
+def attack_residuals(run: Run) -> ResidualCurves | None:
+    """The residual of every layer so far."""
+    return residual_curves(run.metrics())
+
+
+def search_trials(run: Run) -> TrialTable:
+    """The trials of a search that have ended so far."""
+    stored = run.read_json("trials")
+    settings = run.config.get("settings", {})
+    ranges = SEARCH_RANGES[settings.get("ranges", "haim2022")]
+    return trial_table(run.metrics(), stored if isinstance(stored, list) else [], ranges)
+
+
+@dataclass(frozen=True, eq=False)
+class Examiner:
+    """Whoever has the training samples and so can say how much of them came back."""
+
+    model_run: Run
+    model: TrainConfig
+    data: TaskData
+
+    def count(self, picture: Picture) -> LeakCount | tuple[PointCount, ...]:
+        """Good reconstructions among a picture's images with the mean image's floor, or points found within RADII."""
+        candidates = torch.from_numpy(picture.candidates)
+        with torch.no_grad():
+            return self._points(picture, candidates) if picture.planar else self._images(candidates)
+
+    def points(self) -> tuple[Floats, Integers]:
+        """Training points (n, 2) and their classes (n,)."""
+        return floats(self.data.train_x), integers(self.data.train_labels)
+
+    def fits(self, picture: Picture) -> bool:
+        """Whether candidates can be compared with training samples at all; kernels cannot."""
+        return picture.candidates.shape[1:] == self.data.input_shape
+
+    def _images(self, candidates: Tensor) -> LeakCount:
+        settings = MatchSettings(merge_factor=usual_factor(self.model))
+        images = (self.data.train_x + self.data.mean).clamp(0.0, 1.0)
+        floor = score_mean_image(images, self.data.mean, settings.ssim)
+        return Evidence(match(self.data.train_x, self.data.mean, candidates, settings), floor).at(THRESHOLD)
+
+    def _points(self, picture: Picture, candidates: Tensor) -> tuple[PointCount, ...]:
+        """As a match run counts them: after the paper's clean-up, beside points never trained on."""
+        source = MatchSource(
+            model_run=self.model_run,
+            model=self.model,
+            data=self.data,
+            pool=pool({"live": candidates}),
+            multipliers=torch.from_numpy(picture.multipliers).float(),
+            labels=torch.from_numpy(picture.labels),
+            seeds=torch.zeros(len(candidates), dtype=torch.long),
+            stages={} if picture.kept is None else {"live": torch.from_numpy(picture.kept)},
+            untrained=None,
+            untrained_labels=None,
+        )
+        evidence = planar_evidence(source, MatchConfig(runs=("live",)))
+        return tuple(evidence.at(radius) for radius in sorted(RADII, reverse=True))
+
+
+class Truth(StrEnum):
+    """Whether a page can compare with the training samples, as a sentence."""
+
+    AT_HAND = "the training samples are at hand"
+    UNKNOWN = "the training samples of an imported model are not known here, so nobody can count"
+    ELSEWHERE = "the training images come from a full set, which takes a while to read; a match run counts"
+
+
+def truth_of(model_run: Run) -> Truth:
+    """Found out without reading a sample."""
+    if model_run.kind != "train":
+        return Truth.UNKNOWN
+    source = parse_config(TrainConfig, model_run.config).data.source
+    return Truth.ELSEWHERE if source in FULL_SETS else Truth.AT_HAND
+
+
+def examiner_of(model_run: Run) -> Examiner:
+    """Reads the training samples; see `truth_of`."""
+    if truth_of(model_run) is Truth.UNKNOWN:
+        raise InputError(f"run {model_run.id}: {Truth.UNKNOWN}")
+    model = parse_config(TrainConfig, model_run.config)
+    data = load_task(model.data)
+    check_fingerprint(model_run, data)
+    return Examiner(model_run, model, data)
+
+
+def _picture_file(run: Run) -> str | None:
+    """Which file holds what is newest. A resumed run may still have candidates of the time before."""
+    names = ("candidates", "snapshots") if run.status().state in _ENDED else ("snapshots",)
+    return next((name for name in names if run.has_tensors(name)), None)
+
+
+def _final(run: Run) -> Picture:
+    with _opened(run, "candidates") as file:
+        parts = {name: file.get_slice(name)[:MOST_CANDIDATES] for name in ("candidates", "multipliers", "labels")}
+        picture = _picture(None, **parts, total=file.get_slice("candidates").get_shape()[0])
+    if not run.has_tensors("stages"):
+        return picture
+    with _opened(run, "stages") as file:
+        return replace(picture, kept=flags(file.get_slice("deduplicated")[:MOST_CANDIDATES]))
+
+
+def _picture(step: int | None, candidates: Tensor, multipliers: Tensor, labels: Tensor, total: int) -> Picture:
+    """Copied out of the file, which may be replaced meanwhile."""
+    return Picture(step, candidates.float().clone().numpy(), floats(multipliers), integers(labels), total)
+
+
+def _opened(run: Run, name: str) -> Any:
+    """A tensor file of which only parts are to be read, checked first."""
+    path = run.dir / tensors_file(name)
+    try:
+        check_tensors(path, checksum=False)
+        return safetensors.safe_open(path, "pt")
+    except (DamagedError, safetensors.SafetensorError, OSError) as fault:
+        raise InputError(f"run {run.id} is damaged: {fault}; run the reconstruction again") from None

@@ -1,0 +1,438 @@
+"""Runs on a Ray cluster of two nodes: Ray's own processes, one of them killed without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from recon_core.errors import AfterimageError, InputError
+from recon_core.kinds import perform, perform_in
+from recon_core.runs import StopFlag
+from recon_core.scheduling import Ended, Places, cluster, move, queue
+from recon_core.scheduling.inline import InlineExecutor
+from recon_core.store import Run, RunState, RunStore
+from recon_core.store.nested import trial_store
+from recon_core.studies.record import read_record
+from recon_core.studies.search import SearchConfig, perform_search
+from recon_core.studies.study import StudyConfig, perform_study, queue_study
+from tests.faults.apps import small_disk, unhealed
+from tests.processes import end_processes, wait_for
+from tests.small_models import imported_model
+from tests.studies.tiny_studies import do_study, tiny_plan
+
+pytestmark = [
+    # Ray leaves sockets and log files to the end of the process.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+# Not 127.0.0.1, which Ray takes for "this machine as others see it": tests stay on the loopback.
+LOOPBACK, SECOND = "127.0.0.2", "127.0.0.3"
+ATTACK = {"recipe": "paper", "m": 4, "iterations": 400, "engine": "closed", "dtype": "float32", "measure_every": 50,
+          "snapshots": 2, "device": "cpu"}  # fmt: skip
+LONG = {
+    "data": {"source": "circle", "n": 6},
+    "model": {"widths": [30, 30]},
+    "training": {"recipe": "paper", "epochs": 10**9},
+}
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def client_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def nodes(client_port: int) -> Iterator[Any]:
+    """A head with one core; tests add nodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        started = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": 1,
+                "node_ip_address": LOOPBACK,
+                "include_dashboard": False,
+                "ray_client_server_port": client_port,
+                "_system_config": {"health_check_period_ms": 1000},  # or a dead node is mourned for half a minute
+            },
+        )
+        yield started
+        started.shutdown()
+
+
+@pytest.fixture
+def second(nodes: Any) -> Iterator[Any]:
+    node = nodes.add_node(num_cpus=1, node_ip_address=SECOND)
+    yield node
+    if node in nodes.worker_nodes:
+        nodes.remove_node(node)
+
+
+@pytest.fixture
+def model(store: RunStore, tmp_path: Path) -> Run:
+    return imported_model(store, tmp_path)
+
+
+def asked(store: RunStore, model: Run, trials: int, **places: Any) -> Run:
+    settings = {"trials": trials, "sampler": "random", "attack": ATTACK}
+    config = SearchConfig.model_validate({"model": model.id, "settings": settings, **places})
+    return store.create("search", config.model_dump(mode="json"), parents=[model.id])
+
+
+def trials_of(run: Run) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in run.read_json("trials")]
+
+
+def search(run: Run, listener: Callable[..., None] = lambda *told: None, executor: Any = None) -> RunState:
+    with run.writer() as writer:
+        make = None if executor is None else lambda *asked: executor
+        perform_search(run, writer, StopFlag(), listener, None, make)
+    return run.status().state
+
+
+def wait_until(executor: cluster.RayExecutor, condition: Callable[[], object], seconds: float = 60) -> list[Ended]:
+    """What ended meanwhile."""
+    ended: list[Ended] = []
+    deadline = time.monotonic() + seconds
+    while not condition():
+        ended += executor.wait(0.2)
+        assert time.monotonic() < deadline
+    return ended
+
+
+def goes_on_here(run: Run) -> None:
+    """To its end, taken back from its cluster."""
+    move(run, {"cluster": "none"})
+    queue.resume(run)
+    wait_for(lambda: run.status().state is RunState.DONE, 60)
+
+
+def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
+    nodes: Any, second: Any, store: RunStore, model: Run
+) -> None:
+    here = asked(store, model, 20)
+    search(here, executor=InlineExecutor(perform_in))
+    run = asked(store, model, 20, cluster=nodes.address)
+    done_at_the_kill: dict[str, int] = {}
+
+    def kill_in_the_middle(fraction: float | None, message: str) -> None:
+        ended = int(message.split()[0])
+        if ended >= 6 and not done_at_the_kill:
+            for found in trial_store(run).list("trial"):
+                if found.status.state is RunState.DONE:
+                    done_at_the_kill[found.id] = (trial_store(run).root / found.id / "result.json").stat().st_mtime_ns
+            nodes.remove_node(second, allow_graceful=False)
+        for trial, written in done_at_the_kill.items():  # until the search tidies up, none is done again
+            result = trial_store(run).root / trial / "result.json"
+            assert not result.exists() or result.stat().st_mtime_ns == written
+
+    assert search(run, kill_in_the_middle) is RunState.DONE
+    assert 6 <= len(done_at_the_kill) < 20
+    assert trials_of(run) == trials_of(here)
+    for name, tensor in here.tensors("candidates").items():
+        torch.testing.assert_close(run.tensors("candidates")[name], tensor)
+    assert len(run.metrics()) == 20
+    assert store.check() == []
+
+
+def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
+    nodes: Any, second: Any, store: RunStore, tmp_path: Path
+) -> None:
+    """One long training, told by its log where it was and where it went on."""
+    runs = [store.create("train", LONG) for _ in range(2)]
+    executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    try:
+        for run in runs:
+            executor.submit(run)
+        assert executor.free() == 0
+        deadline = time.monotonic() + 60
+        while not all((run.dir / "checkpoints").is_dir() for run in runs):  # the copy here
+            assert executor.wait(0.2) == []
+            assert time.monotonic() < deadline
+        assert [run.status().state for run in runs] == [RunState.RUNNING] * 2
+        reached = min(run.status().step for run in runs)
+        nodes.remove_node(second, allow_graceful=False)
+        lost = None
+        while lost is None:
+            assert executor.wait(0.2) == []
+            assert time.monotonic() < deadline + 60
+            if (tmp_path / "log.txt").exists():
+                lost = next(run for run in runs if run.id in (tmp_path / "log.txt").read_text())
+        other = next(run for run in runs if run is not lost)
+        assert other.request_cancel()  # so that there is room for the one that was lost
+        while not any("taken up again" in line for line in lost.log_tail(50)) or lost.status().step <= reached:
+            executor.wait(0.2)
+            assert time.monotonic() < deadline + 120
+        assert other.status().state is RunState.CANCELLED
+    finally:
+        began = time.monotonic()
+        executor.close()
+    assert time.monotonic() - began < 8
+    assert lost.status().state is RunState.CANCELLED
+    assert store.check() == []
+
+
+def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
+    nodes: Any, second: Any, store: RunStore, tmp_path: Path
+) -> None:
+    one = {"references": [], "floor": False}
+    away = queue_study(store, StudyConfig(plan=tiny_plan(**one), cluster=nodes.address))
+    with away.writer() as writer:
+        perform_study(away, writer, StopFlag(), lambda *told: None, None)
+    assert away.status().state is RunState.DONE
+    here = queue_study(RunStore(tmp_path / "here"), StudyConfig(plan=tiny_plan(**one)))
+    do_study(here)
+    for found, expected in zip(read_record(away).cells, read_record(here).cells, strict=True):
+        known = {name: value for name, value in expected.numbers.items() if not name.endswith("_seconds")}
+        assert known.items() <= found.numbers.items()
+    assert store.check() == []
+
+
+def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
+    nodes: Any, second: Any, store: RunStore, model: Run
+) -> None:
+    here = asked(store, model, 16)
+    search(here, executor=InlineExecutor(perform_in))
+    run = asked(store, model, 16, cluster=nodes.address)
+    try:
+        queue.submit(run)
+        wait_for(lambda: len(run.metrics()) >= 2, 60)
+        os.kill(run.status().pid or 0, signal.SIGKILL)
+        wait_for(lambda: run.status().state is RunState.INTERRUPTED)
+        assert unhealed(store) == []
+        queue.resume(run)
+        wait_for(lambda: len(run.metrics()) >= 4, 60)
+        page = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+        page.query_params["run"] = run.id
+        page.switch_page("pages/2_Reconstruct.py").run()
+        assert not page.exception
+        [bar] = page.get("progress")
+        assert "of 16 trials ended" in bar.proto.text
+        page.button(key=f"cancel-{run.id}").click().run()
+        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        assert len(run.metrics()) < 16
+        goes_on_here(run)
+    finally:
+        end_processes(store.root)
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []
+
+
+def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, second: Any, store: RunStore) -> None:
+    plan = tiny_plan(base={**tiny_plan().base, "attack.iterations": 10**6}, references=[], floor=False)
+    run = queue_study(store, StudyConfig(plan=plan, cluster=nodes.address))
+
+    def at_work(kind: str) -> list[Run]:
+        return [store.open(one.id) for one in store.list(kind) if one.status.state is RunState.RUNNING]
+
+    try:
+        queue.submit(run)
+        wait_for(lambda: any(one.status().step > 0 for one in at_work("reconstruct")), 60)
+        assert queue.cancel(run)
+        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        assert at_work("reconstruct") == []
+        assert "Traceback" not in "".join(run.log_tail(50))
+    finally:
+        end_processes(store.root)
+    assert unhealed(store) == []
+
+
+def test_who_takes_the_news_is_killed_again_and_again(
+    nodes: Any, second: Any, store: RunStore, model: Run, tmp_path: Path
+) -> None:
+    """The actor beside us, with all that was on its way."""
+    attack = {"model": model.id, "settings": {**ATTACK, "iterations": 6000, "measure_every": 5}}
+    here, *runs = (store.create("reconstruct", attack, parents=[model.id]) for _ in range(3))
+    perform(here, StopFlag())
+    executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    try:
+        for run in runs:
+            executor.submit(run)
+        for number in range(1, 4):
+            wait_until(executor, lambda number=number: all(len(run.metrics()) > 20 * number for run in runs))
+            for process in psutil.process_iter(["cmdline"]):
+                if "ray::_Home" in " ".join(process.info["cmdline"] or []):
+                    process.kill()
+        wait_until(executor, lambda: all(run.status().state is RunState.DONE for run in runs))
+        wait_until(executor, lambda: executor.free() == 2)
+    finally:
+        executor.close()
+    for run in runs:
+        assert [row["step"] for row in run.metrics()] == [row["step"] for row in here.metrics()]
+        torch.testing.assert_close(run.tensors("candidates")["candidates"], here.tensors("candidates")["candidates"])
+    assert store.check() == []
+
+
+def test_a_disk_that_is_full_here_stops_a_search_that_then_goes_on(
+    nodes: Any, second: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        store = RunStore(disk / "runs")
+        model = imported_model(store, tmp_path)
+        here, run = asked(store, model, 12), asked(store, model, 12, cluster=nodes.address)
+        search(here, executor=InlineExecutor(perform_in))
+        ballast = disk / "ballast"
+
+        def fill(fraction: float | None, message: str) -> None:
+            if message.startswith("3 of 12") and not ballast.exists():
+                with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+                    while True:
+                        file.write(b"x" * 4096)
+
+        with pytest.raises(AfterimageError, match="the disk is full"):
+            search(run, fill)
+        assert unhealed(store) == []
+        ballast.unlink()
+        assert search(run) is RunState.DONE
+        assert trials_of(run) == trials_of(here)
+        assert store.check() == []
+
+
+def test_a_cluster_that_does_not_answer_is_a_sentence_with_the_way_out(
+    nodes: Any, second: Any, store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = asked(store, model, 4, cluster=nodes.address)
+
+    def lost(executor: cluster.RayExecutor, seconds: float) -> list[Any]:
+        raise ConnectionError("gone")
+
+    monkeypatch.setattr(cluster.RayExecutor, "_ready", lost)
+    with pytest.raises(AfterimageError, match=rf"does not answer any more \(Conn.*runs resume {run.id} --cluster none"):
+        search(run)
+    assert run.status().state is RunState.FAILED
+    monkeypatch.undo()
+    move(run, {"cluster": "none"})
+    assert search(run) is RunState.DONE
+
+
+def test_a_run_that_waits_for_room_is_cancelled_at_once(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+    """Somebody else has the only core."""
+    first, waiting = (store.create("train", LONG) for _ in range(2))
+    others = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    try:
+        for run in (first, waiting):
+            others.submit(run)
+        wait_until(others, lambda: first.status().step > 0)
+        assert waiting.status().state is RunState.QUEUED
+        assert waiting.request_cancel()
+        assert [ended.run_id for ended in wait_until(others, lambda: not waiting.cancel_requested())] == [waiting.id]
+        assert waiting.status().state is RunState.CANCELLED
+        assert first.status().state is RunState.RUNNING
+    finally:
+        others.close()
+        others.close()  # whoever stops early closes twice
+
+
+def test_from_outside_a_cluster(nodes: Any, second: Any, client_port: int, store: RunStore, model: Run) -> None:
+    """By Ray's client: nothing of this process is part of the cluster."""
+    here, run = asked(store, model, 4), asked(store, model, 4, cluster=f"ray://{LOOPBACK}:{client_port}")
+    search(here, executor=InlineExecutor(perform_in))
+    assert search(run) is RunState.DONE
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []
+
+
+def test_runs_share_a_gpu_where_there_is_one(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+    """Ray takes our word for the GPU: what is tested is who gets a share of it."""
+    node = nodes.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND)
+    try:
+        executor = cluster.RayExecutor(Places(cluster=nodes.address, gpus=0.5), tmp_path / "log.txt")
+        try:
+            assert executor.places() == 2  # the head's core has no GPU beside it
+            runs = [store.create("train", LONG) for _ in range(2)]
+            for run in runs:
+                executor.submit(run)
+            deadline = time.monotonic() + 60
+            while not all(run.status().step > 0 for run in runs):
+                assert executor.wait(0.2) == []
+                assert time.monotonic() < deadline
+            assert [_environment(process).get("CUDA_VISIBLE_DEVICES") for process in _at_work()] == ["0", "0"]
+        finally:
+            executor.close()
+        assert [run.status().state for run in runs] == [RunState.CANCELLED] * 2
+    finally:
+        nodes.remove_node(node)
+
+
+def _at_work() -> list[psutil.Process]:
+    """Processes that do runs for a task of Ray's."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "recon_core.scheduling.worker" in (process.info["cmdline"] or []) and "RAY_JOB_ID" in _environment(process)
+    ]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+@pytest.mark.parametrize("wish", [{"gpus": 0.5}, {"cpus": 3}])
+def test_more_than_any_node_has_is_a_sentence(nodes: Any, second: Any, tmp_path: Path, wish: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"a run is to have .* no node .* has that: they have 1 core and 1 core; ask"):
+        cluster.RayExecutor(Places(cluster=nodes.address, **wish), tmp_path / "log.txt")
+
+
+def test_every_node_is_asked_whether_it_is_fit(nodes: Any, second: Any, cli: Callable[..., Any]) -> None:
+    code, table, said = cli("cluster", nodes.address)
+    assert (code, said.strip()) == (0, "2 of 2 nodes can do runs, 2 cores in all")
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [LOOPBACK, SECOND]
+    assert table.count(torch.__version__) == 2
+
+
+@pytest.mark.parametrize("address", [f"{LOOPBACK}:9", f"ray://{LOOPBACK}:9"])
+def test_an_address_where_nobody_answers_is_a_sentence(address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=rf"no Ray cluster answers at '{address}'.*ray start --head"):
+        cluster.RayExecutor(Places(cluster=address), tmp_path / "log.txt")
+
+
+def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
+    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it at once, in the middle."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # else Ray itself waits for a minute
+    from ray.cluster_utils import Cluster
+
+    here = asked(store, model, 12)
+    search(here, executor=InlineExecutor(perform_in))
+    other = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.4", "include_dashboard": False},
+    )
+    run = asked(store, model, 12, cluster=other.address)
+    try:
+        queue.submit(run)
+        wait_for(lambda: len(run.metrics()) >= 2, 60)
+        other.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        # Ray may end a process whose own node is gone before we can say anything.
+        wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED), 90)
+        if run.status().state is RunState.FAILED:
+            assert "does not answer any more" in run.status().message
+        assert unhealed(store) == []
+        goes_on_here(run)
+    finally:
+        end_processes(store.root)
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []

@@ -1,0 +1,109 @@
+"""The Analyze page's figures as slides, in the order of a talk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from recon_core.errors import InputError
+from recon_core.plots.counts import plot_count_by_threshold, plot_roc, plot_sorted_ssim
+from recon_core.plots.decay import plot_decay_curve
+from recon_core.plots.leakage import plot_leakage_panels
+from recon_core.plots.points import plot_points
+from recon_core.runs.matching import RADII
+from recon_core.views.leak_view import AnalysedRun, ModelEntry, membership_curve, ranked_ssim, threshold_counts
+from recon_core.views.live_match import ImagePool, PointPool
+from ui.analyze.controls import Controls, Settings, View
+from ui.analyze.data import Leakage, leakage_of, request_for
+from ui.analyze.models import decay_of, model_table, panels_of
+from ui.analyze.one import scatter_figure
+from ui.match.pool import pool_for, view_of
+from ui.shared.presenter import Slide, SlideTable
+
+FIRST_SLIDES = {View.ONE: "leakage", View.SEVERAL: "models", View.DECAY: "weight-decay", View.ERRORS: "errors"}
+"""Where presenting begins, by what the page shows at the time."""
+
+
+def slides(controls: Controls) -> list[Slide]:
+    run, runs, family, settings = controls.run, controls.runs, controls.family, controls.settings
+    found: list[Slide] = []
+    if run is not None:
+        found += _of_points(run) if run.planar else _of_one(run, settings)
+    if runs:
+        found.append(Slide("models", lambda: _panels_figure(runs, settings)))
+    if family:
+        found.append(Slide("weight-decay", lambda: _decay_figure(family, settings)))
+    found.append(Slide("errors", lambda: _errors(settings.threshold)))
+    return found
+
+
+def _of_one(run: AnalysedRun, settings: Settings) -> list[Slide]:
+    def by_threshold() -> go.Figure:
+        view = _leakage(run, settings).view
+        return plot_count_by_threshold(threshold_counts(view), view.settings, settings.threshold)
+
+    def ranked() -> go.Figure:
+        view = _leakage(run, settings).view
+        return plot_sorted_ssim(ranked_ssim(view), view.settings, settings.threshold)
+
+    def membership() -> go.Figure:
+        view = _leakage(run, settings).view
+        curve = membership_curve(view)
+        if curve is None:
+            raise InputError(f"run {run.run} knows no image outside its training set, so there is no ROC curve")
+        return plot_roc(curve, view.settings)
+
+    return [
+        Slide("leakage", lambda: scatter_figure(_leakage(run, settings).panel, settings)),
+        Slide("count-by-threshold", by_threshold),
+        Slide("sorted-ssim", ranked),
+        Slide("roc", membership),
+    ]
+
+
+def _of_points(run: AnalysedRun) -> list[Slide]:
+    def points() -> go.Figure:
+        request = request_for(run.run)
+        pool = pool_for(request.config, request.facts)
+        if not isinstance(pool, PointPool):
+            raise InputError(f"the points of run {run.run} are still being read; try again in a moment")
+        return plot_points(pool.table, RADII[0])
+
+    return [Slide("leakage", points)]
+
+
+def _leakage(run: AnalysedRun, settings: Settings) -> Leakage:
+    request = request_for(run.run)
+    pool = pool_for(request.config, request.facts)
+    if not isinstance(pool, ImagePool):
+        raise InputError(f"the candidates of run {run.run} are still being read; try again in a moment")
+    return leakage_of(request, pool, view_of(pool, request.at(settings.merge_factor)))
+
+
+def _errors(threshold: float) -> SlideTable:
+    table = model_table(threshold)
+    ways = sorted({f"SSIM {row.ssim}, B = {row.merge_factor:g}" for row in table.rows if row.ssim and row.merge_factor})
+    frame = pd.DataFrame(
+        {
+            "model": [row.name for row in table.rows],
+            "good (floor)": [f"{row.reconstructed} ({row.floor})" if row.ssim else "–" for row in table.rows],
+            "train error": [f"{row.train_error:.1%}" for row in table.rows],
+            "test error": ["–" if row.test_accuracy is None else f"{1 - row.test_accuracy:.1%}" for row in table.rows],
+            "ln loss": [f"{row.log_train_loss:.1f}" for row in table.rows],
+            "margin": ["–" if row.margin is None else f"{row.margin:.3g}" for row in table.rows],
+            "KKT residual": ["–" if row.kkt is None else f"{row.kkt:.2f}" for row in table.rows],
+        }
+    )
+    said = f"good: SSIM above {threshold:g}" + (f"; {' / '.join(ways)}" if ways else "")
+    return SlideTable("What models learnt and what leaked", f"{said}; floor: mean image or untrained network", frame)
+
+
+def _panels_figure(runs: Sequence[AnalysedRun], settings: Settings) -> go.Figure:
+    return plot_leakage_panels(panels_of(runs, settings), settings.models_axis, settings.threshold)
+
+
+def _decay_figure(family: Sequence[ModelEntry], settings: Settings) -> go.Figure:
+    found = decay_of(family, settings)
+    return plot_decay_curve(found.curve, found.settings)

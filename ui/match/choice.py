@@ -1,0 +1,174 @@
+"""Which runs a Match page is about: the reconstructions to pool, and the attack on an untrained network below them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from recon_core.errors import AfterimageError
+from recon_core.runs.match_request import PoolFacts, pool_facts, queue_floor
+from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig
+from recon_core.scheduling import queue
+from recon_core.store import RunState, RunStore, RunSummary, default_root
+from ui.match.settings import address_of
+from ui.shared.formatting import plain, sentence
+from ui.shared.live import keep_fresh
+from ui.shared.pick import Condition, pick_runs, run_words, runs_of
+from ui.shared.runs import is_active, show_progress
+from ui.shared.store import baseline_of, forget, recent_runs, run_details
+
+PAGE = "pages/3_Match.py"
+RUNS_KEY, FLOOR_KEY, START_KEY = "m_runs", "m_floor", "from"
+_NOTES = "m-notes"
+_NO_FLOOR = ""
+
+
+class Chosen(NamedTuple):
+    """Runs of one model, the oldest first, so that the same runs make the same pool whoever picks them."""
+
+    runs: tuple[str, ...]
+    untrained: str | None
+    facts: PoolFacts
+
+
+def matchable_runs() -> list[RunSummary]:
+    """Finished runs with candidates of a network trained here, the newest first."""
+    return runs_of(CANDIDATE_KINDS, _of_a_network_trained_here())
+
+
+def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
+    """The pickers; None while nothing is picked."""
+    _mend_address(found)
+    for note in st.session_state.pop(_NOTES, []):
+        st.warning(plain(note), icon=":material/link_off:")
+    left, right = st.columns((3, 2))
+    with left:
+        picked = pick_runs(
+            "Reconstructions to match",
+            kinds=CANDIDATE_KINDS,
+            key=RUNS_KEY,
+            where=_of_a_network_trained_here(),
+            default=_newest_attack(found),
+            help="Several runs on one network are matched as one pool: each training image takes what suits it best.",
+        )
+    if not picked:
+        return None
+    runs = tuple(run.id for run in sorted(picked, key=lambda run: (run.created, run.id)))
+    facts = pool_facts(RunStore(default_root()), runs)
+    with right:
+        untrained = _choose_floor(facts.model, runs)
+    return Chosen(runs, untrained, facts)
+
+
+def run_config(run_id: str) -> dict[str, Any]:
+    """What a run was asked for; empty where that cannot be read."""
+    return _config(str(default_root()), run_id)
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)  # a run's config never changes
+def _config(root: str, run_id: str) -> dict[str, Any]:
+    del root  # part of the key
+    return run_details(run_id).config
+
+
+def _of_a_network_trained_here() -> Condition:
+    trained = {run.id for run in recent_runs() if run.kind == "train"}
+    return lambda run: not trained.isdisjoint(run.parents)
+
+
+def _newest_attack(found: Sequence[RunSummary]) -> list[str]:
+    """What to show unasked: the latest run that is not a baseline."""
+    return next(([run.id] for run in found if not baseline_of(run.id)), [])
+
+
+def _choose_floor(model: str, runs: Sequence[str]) -> str | None:
+    """The newest attack on an untrained network unless another is picked; where there is none, a way to get one."""
+    attacks = runs_of(("reconstruct",), lambda run: model in run.parents and _is_floor(run), tuple(RunState))
+    done = {run.id: run_words(run) for run in attacks if run.status.state is RunState.DONE}
+    if done:
+        words = {**done, _NO_FLOOR: "without"}
+        picked = st.selectbox(
+            "Floor: an untrained network, attacked",
+            list(words),
+            format_func=lambda run_id: words.get(run_id, run_id),
+            key=FLOOR_KEY,
+            help="The same attack on a network that has seen no image. What it seems to find is chance.",
+            bind="query-params",
+            persist_state="session",
+        )
+        return picked or None
+    st.markdown(":small[Floor: an untrained network, attacked]")
+    working = next((run for run in attacks if is_active(run.status)), None)
+    if working is not None:
+        keep_fresh(
+            lambda: show_progress(run_details(working.id).status), lambda: is_active(run_details(working.id).status)
+        )
+    else:
+        _offer_floor(runs[-1], attacks)
+    return None
+
+
+def _is_floor(run: RunSummary) -> bool:
+    return baseline_of(run.id) == "untrained"
+
+
+def _offer_floor(run_id: str, attacks: Sequence[RunSummary]) -> None:
+    if st.button(
+        "Attack an untrained network",
+        key="m-floor-start",
+        icon=":material/play_arrow:",
+        help="Repeats the attack on a network that has seen no image, in the background. What it seems to find is "
+        "chance, and the count should be well above it.",
+    ):
+        run = queue_floor(RunStore(default_root()), run_id)
+        queue.submit(run)
+        forget()
+        st.rerun()
+    if attacks:
+        last = attacks[0]
+        st.caption(f"The last one is {last.status.state}: {plain(last.status.message or last.id)}")
+
+
+def _mend_address(found: Sequence[RunSummary]) -> None:
+    """Streamlit drops what it does not know from an address without a word: say so, and take ids for names."""
+    names = {run.id: run_words(run) for run in found}
+    notes: list[str] = []
+    start = st.query_params.get(START_KEY)
+    asked = [text for text in st.query_params.get_all(RUNS_KEY) if text]
+    if start:
+        address = _address_like(start, names, notes)
+    elif any(text not in names.values() for text in asked):
+        ids = [text.rsplit(" · ", 1)[-1] for text in asked]
+        kept: dict[str, str | list[str]] = {key: st.query_params.get_all(key) for key in st.query_params}
+        address = {**kept, RUNS_KEY: _known(ids, names, notes)}
+    else:
+        return
+    st.session_state[_NOTES] = notes
+    st.switch_page(PAGE, query_params=address)
+
+
+def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> dict[str, str | list[str]]:
+    """The address that shows a match run again, or matches a reconstruction."""
+    try:
+        run = RunStore(default_root()).open(run_id)
+        if run.kind != "match":
+            return {RUNS_KEY: _known([run_id], names, notes)}
+        config = MatchConfig(**run.config)
+    except AfterimageError as error:
+        notes.append(sentence(str(error)))
+        return {}
+    floor = {FLOOR_KEY: names.get(config.untrained, "")} if config.untrained else {}
+    return {RUNS_KEY: _known(config.runs, names, notes), **floor, **address_of(config)}
+
+
+def _known(ids: Sequence[str], names: Mapping[str, str], notes: list[str]) -> list[str]:
+    """The names of those that can be matched; a note on each other one."""
+    for run_id in ids:
+        if run_id not in names:
+            try:
+                pool_facts(RunStore(default_root()), [run_id])
+            except AfterimageError as error:
+                notes.append(sentence(str(error)))
+    return [names[run_id] for run_id in ids if run_id in names]

@@ -1,0 +1,111 @@
+"""How many came back, large, and beside it what would have matched although nothing leaked."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from recon_core.matching.controls import LeakCount
+from recon_core.plots.style import conditions
+from recon_core.views.live_match import PairView, PointPool
+from ui.shared.formatting import plain
+
+_FEWER = 0.5  # an untrained pool below this share of the pool makes too low a floor
+
+
+def show_counts(view: PairView, threshold: float) -> None:
+    """The count with its floors and controls, at the threshold and the B of the sliders."""
+    count = view.count(threshold)
+    with _row():
+        _metric(
+            "Training images back",
+            f"{count.good} of {count.of}",
+            f"Their reconstruction scores above the line. They come from {count.unique} different candidates of "
+            f"{count.candidates:,}.",
+        )
+        _metric(
+            "Floor: mean image",
+            f"{count.floor_mean_image} of {count.of}",
+            "Training images that the average of all training images would match, without any attack.",
+        )
+        _metric(
+            "Floor: untrained",
+            _of(count.floor_untrained, count.of),
+            "Training images matched by the same attack on a network that has seen no image.",
+        )
+        _metric(
+            "Never trained on",
+            _of(count.non_members, count.non_members_of),
+            "Test images that the same candidates match: likeness by chance and common features, not memory.",
+        )
+        _metric(
+            "AUC",
+            "–" if view.auc is None else f"{view.auc:.2f}",
+            "SSIM as a test of membership: the chance that an image of the training set scores above one that is not. "
+            "1 always tells them apart, 0.5 is guessing. It does not depend on the line.",
+        )
+    st.caption(plain(f"All counts: {conditions(view.settings, threshold)}."))
+    for warning in _warnings(count, view):
+        st.caption(f":material/warning: {plain(warning)}")
+
+
+def show_point_counts(pool: PointPool, radius: float) -> None:
+    """The planar counterpart: points found within a radius."""
+    count = pool.count(radius)
+    with _row():
+        _metric(
+            "Points found",
+            f"{count.recovered} of {count.of}",
+            "Training points with a candidate of their class within the radius.",
+        )
+        _metric(
+            "Floor: untrained",
+            _of(count.floor_untrained, count.of),
+            "Training points found by the same attack on a network that has seen no point.",
+        )
+        _metric(
+            "Never trained on",
+            _of(count.non_members, count.non_members_of),
+            "Other points of the same figure that a candidate comes as near to.",
+        )
+        _metric(
+            "Candidates there",
+            f"{count.settled} of {count.kept}",
+            "Those at a training point, of all left after the clean-up: large multiplier, no two in one place.",
+        )
+        _metric(
+            "AUC",
+            "–" if pool.auc is None else f"{pool.auc:.2f}",
+            "The chance that a training point is nearer to a candidate than another point is: 0.5 is guessing.",
+        )
+    st.caption(plain(f"All counts: a candidate of the point's class within {radius:g}; points need no SSIM and no B."))
+
+
+def _row() -> DeltaGenerator:
+    """As many in a line as there is room for."""
+    return st.container(border=True, horizontal=True, gap="medium", horizontal_alignment="distribute", key="m-counts")
+
+
+def _metric(label: str, value: str, help: str) -> None:
+    st.metric(label, value, width="content", help=help)
+
+
+def _of(count: int | None, of: int | None) -> str:
+    return "not run" if count is None else f"{count} of {of}"
+
+
+def _warnings(count: LeakCount, view: PairView) -> list[str]:
+    found = []
+    if count.untrained_candidates is not None and count.untrained_candidates < _FEWER * count.candidates:
+        found.append(
+            f"The untrained floor comes from {count.untrained_candidates:,} candidates, the count from "
+            f"{count.candidates:,}: a larger pool matches more by chance, so the floor is too low."
+        )
+    if count.capped:
+        found.append(
+            f"{count.capped} merges reached the limit of candidates they may average; their SSIM may be overstated."
+        )
+    left_out = view.evidence.matching.non_finite
+    if left_out:
+        found.append(f"{left_out:,} candidates hold no finite numbers and were left out.")
+    return found

@@ -1,0 +1,162 @@
+"""Pools of candidates kept open between reruns: what is slow happens once, beside the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, TimeoutError
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+
+import streamlit as st
+
+from recon_core.config import parse_config
+from recon_core.errors import AfterimageError
+from recon_core.runs.match_request import PoolFacts, is_quick, queue_match, size_of
+from recon_core.runs.match_source import MatchConfig, MatchSource, load_source
+from recon_core.scheduling import queue
+from recon_core.store import RunState, RunStore, default_root
+from recon_core.views.live_match import ImagePool, PairView, PointPool, foundation, open_pool
+from ui.match.choice import run_config
+from ui.shared.live import keep_fresh
+from ui.shared.pick import runs_of
+from ui.shared.run_panel import show_live_run
+from ui.shared.store import forget
+
+# Seconds a page waits by itself for a pool before it says what it is waiting for.
+PATIENCE = 2.0
+# A pool of 100,000 colour images is more than a gigabyte, so few are kept; a view is some megabytes.
+SOURCES_KEPT, POOLS_KEPT, VIEWS_KEPT = 2, 2, 24
+
+T = TypeVar("T")
+Pool = ImagePool | PointPool
+
+
+def pool_for(config: MatchConfig, facts: PoolFacts) -> Pool | None:
+    """The pool, laid out; None, with a word on what is being done about it, while it is not."""
+    if not _is_quick(config, facts):
+        _match_in_background(config, facts)
+        return None
+    key = _key(config)
+    with st.spinner("Opening the candidates", show_time=True):
+        opening = _opening(*key)
+        try:
+            return opening.result(timeout=PATIENCE)
+        except TimeoutError:
+            pass
+        except Exception:
+            _opening.clear(*key)  # the next try may find it mended
+            _loading.clear(*key[:2], _source_of(config))
+            raise
+    total = sum(facts.sizes.values())
+    keep_fresh(
+        lambda: st.info(
+            f"Opening {total:,} candidates. This takes some seconds once; after that the sliders are quick.",
+            icon=":material/hourglass:",
+        ),
+        lambda: not opening.done(),
+    )
+    return None
+
+
+def view_of(pool: ImagePool, config: MatchConfig) -> PairView:
+    """The pool merged as the sliders say; another threshold merges nothing."""
+    return _view(*_key(config), _without_threshold(config).model_dump_json(), pool)
+
+
+@st.cache_resource(max_entries=VIEWS_KEPT, show_spinner=False)
+def _view(root: str, versions: tuple[str, ...], layout: str, request: str, _pool: ImagePool) -> PairView:
+    del root, versions, layout  # parts of the key
+    return _pool.view(MatchConfig.model_validate_json(request))
+
+
+def matches_like(config: MatchConfig, default_factor: float) -> str | None:
+    """The newest match run, finished or on its way, that was asked for exactly this."""
+    wanted = _spelt_out(config, default_factor)
+    states = (RunState.DONE, RunState.RUNNING, RunState.QUEUED)
+    return next((i for i, other in _matches(states).items() if _spelt_out(other, default_factor) == wanted), None)
+
+
+def _spelt_out(config: MatchConfig, default_factor: float) -> MatchConfig:
+    factor = default_factor if config.merge_factor is None else config.merge_factor
+    return config.model_copy(update={"merge_factor": factor, "device": "auto"})
+
+
+def _matches(states: tuple[RunState, ...]) -> dict[str, MatchConfig]:
+    found = {}
+    for run in runs_of(("match",), states=states):
+        try:
+            found[run.id] = parse_config(MatchConfig, run_config(run.id))
+        except AfterimageError:
+            continue  # of another version, or damaged: nothing to go by
+    return found
+
+
+def _is_quick(config: MatchConfig, facts: PoolFacts) -> bool:
+    sizes = dict(facts.sizes)
+    if config.untrained is not None:
+        sizes[config.untrained] = size_of(RunStore(default_root()).open(config.untrained))
+    return facts.planar or is_quick(config, sizes, _matches((RunState.DONE,)).values())
+
+
+def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
+    """A large pool is searched by a run of its own, which leaves what it found in the cache."""
+    total = sum(facts.sizes.values())
+    st.info(
+        f"These {total:,} candidates have not been matched yet. That takes from seconds to minutes, once, in the "
+        "background; after that the sliders are quick.",
+        icon=":material/search:",
+    )
+    others = _matches(tuple(state for state in RunState if state is not RunState.DONE))
+    at_work = next((run_id for run_id, other in others.items() if foundation(other) == foundation(config)), None)
+    if at_work is not None:
+        show_live_run(at_work)
+    elif st.button("Match them", key="m-start", type="primary", icon=":material/play_arrow:"):
+        queue.submit(queue_match(RunStore(default_root()), config))
+        forget()
+        st.rerun()
+
+
+def _key(config: MatchConfig) -> tuple[str, tuple[str, ...], str]:
+    """What a pool depends on: the store, the state of the runs' files, and the slow part of the request."""
+    store = RunStore(default_root())
+    ids = [*config.runs, *([config.untrained] if config.untrained else [])]
+    versions = tuple(store.open(run_id).content_version() for run_id in ids)
+    return str(store.root), versions, foundation(config).model_dump_json()
+
+
+@st.cache_resource(max_entries=POOLS_KEPT, show_spinner=False)
+def _opening(root: str, versions: tuple[str, ...], layout: str) -> Future[Pool]:
+    config, store = MatchConfig.model_validate_json(layout), RunStore(Path(root))
+    source = _loading(root, versions, _source_of(config))
+    return _beside(lambda: open_pool(store, config, source.result()))
+
+
+# Kept apart from the layouts, which differ in how candidates are merged and share what is large.
+@st.cache_resource(max_entries=SOURCES_KEPT, show_spinner=False)
+def _loading(root: str, versions: tuple[str, ...], named: str) -> Future[MatchSource]:
+    del versions  # part of the key
+    return _beside(lambda: load_source(RunStore(Path(root)), MatchConfig.model_validate_json(named)))
+
+
+def _source_of(config: MatchConfig) -> str:
+    """The request as far as it says what to read."""
+    return foundation(MatchConfig(runs=config.runs, untrained=config.untrained)).model_dump_json()
+
+
+def _beside(work: Callable[[], T]) -> Future[T]:
+    """Do it in a thread of its own. It ends with the server; all it does is read."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # whoever asks for the result gets it
+            future.set_exception(error)
+
+    Thread(target=run, name="open-pool", daemon=True).start()
+    return future
+
+
+def _without_threshold(config: MatchConfig) -> MatchConfig:
+    return config.model_copy(update={"threshold": foundation(config).threshold})

@@ -1,0 +1,135 @@
+"""What reconstruction is compared with, side by side, each one click away."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.attacks import AttackSettings
+from recon_core.config import parse_config
+from recon_core.plots.attack import plot_candidate_points
+from recon_core.runs.attack_request import baseline_request, baselines_of
+from recon_core.runs.reconstruction import Baseline
+from recon_core.scheduling import queue
+from recon_core.store import RunState, RunStore, RunSummary, default_root
+from recon_core.studies.requests import queue_request
+from recon_core.views.live_reconstruction import TileOrder, Truth
+from ui.reconstruct.cached import attack_model, counted, mosaic, open_run, picture, picture_key, truth
+from ui.reconstruct.counts import conditions_in_short, count_in_short
+from ui.shared.faults import told
+from ui.shared.figures import on_page
+from ui.shared.formatting import plain
+from ui.shared.live import keep_fresh
+from ui.shared.runs import is_active, show_progress, show_state
+from ui.shared.store import RunDetails, baseline_of, forget, recent_runs, run_details
+
+WORDS = {
+    Baseline.INVERSION: ("Model inversion", "Inputs that make the output extreme: the classic attack."),
+    Baseline.WEIGHTS: ("First-layer weights", "Each neuron's weights shown as an image, as they are."),
+    Baseline.KERNELS: ("Kernels", "The convolution's kernels shown as images, as they are."),
+    Baseline.UNTRAINED: (
+        "Untrained network",
+        "The same attack on the network before training: what chance gives.",
+    ),
+}
+_TILES, _COLUMNS, _WIDEST = 30, 6, 480
+_POINTS_HEIGHT = 260
+
+
+def show_baselines(model_id: str, run_id: str | None = None) -> None:
+    """The baselines of a model, beside run `run_id` where one is looked at."""
+
+    def found() -> dict[Baseline, RunSummary]:
+        return newest_baselines(model_id)
+
+    def show() -> None:
+        st.subheader("For comparison", anchor=False)
+        run = None if run_id is None else run_details(run_id)
+        itself = run is not None and run.config.get("baseline") is None
+        kinds = baselines_of(attack_model(model_id))
+        columns = st.columns(len(kinds) + itself)
+        known = found()
+        if run is not None and itself:
+            with columns[0], st.container(border=True):
+                st.markdown("**This reconstruction**")
+                st.caption("The same candidates, those that agree most with another one first.")
+                _show_result(run.id, model_id, final=not is_active(run.status), order=TileOrder.AGREEMENT)
+        for column, kind in zip(columns[itself:], kinds, strict=True):
+            with column, st.container(border=True):
+                _show_baseline(model_id, kind, known.get(kind), None if run is None or not itself else run)
+        if truth(model_id) is Truth.AT_HAND:
+            done = [known[kind].id for kind in kinds if kind in known and known[kind].status.state is RunState.DONE]
+            _show_conditions(model_id, done)
+
+    keep_fresh(show, lambda: any(is_active(run.status) for run in found().values()))
+
+
+def _show_conditions(model_id: str, run_ids: list[str]) -> None:
+    """Once for all columns, what the counts in them rest on."""
+    for run_id in run_ids:
+        key = picture_key(run_id)
+        judged = None if key is None else counted(model_id, key, final=True)
+        words = "" if judged is None else conditions_in_short(judged.count)
+        if words:
+            st.caption(plain(f"Counts are known only to the examiner. {words}"))
+            return
+
+
+def newest_baselines(model_id: str) -> dict[Baseline, RunSummary]:
+    """The newest run of each baseline on a model."""
+    newest: dict[Baseline, RunSummary] = {}
+    for run in recent_runs():
+        if run.kind == "reconstruct" and model_id in run.parents:
+            kind = baseline_of(run.id)
+            if kind in set(Baseline):
+                newest.setdefault(Baseline(kind), run)
+    return newest
+
+
+def _show_baseline(model_id: str, kind: Baseline, known: RunSummary | None, beside: RunDetails | None) -> None:
+    title, sentence = WORDS[kind]
+    st.markdown(f"**{title}**")
+    st.caption(sentence)
+    if known is None:
+        if st.button("Compute", key=f"r-baseline-{kind}", icon=":material/play_arrow:"):
+            _start(model_id, kind, beside)
+        return
+    if known.status.state is RunState.DONE:
+        _show_result(known.id, model_id, final=True, order=TileOrder.MULTIPLIER)
+    else:
+        show_state(known.status.state)
+        show_progress(known.status)
+    if st.button("Open", key=f"r-open-{kind}", type="tertiary", icon=":material/open_in_full:"):
+        st.query_params["run"] = known.id
+        st.rerun()
+
+
+def _start(model_id: str, kind: Baseline, beside: RunDetails | None) -> None:
+    with told():
+        model = attack_model(model_id)
+        like = None
+        if beside is not None and beside.kind == "reconstruct":
+            like = parse_config(AttackSettings, beside.config["settings"])
+        request = baseline_request(open_run(model_id), model, kind, like)
+        queue.submit(queue_request(RunStore(default_root()), model, request))
+        forget()
+        st.rerun()
+
+
+def _show_result(run_id: str, model_id: str, *, final: bool, order: TileOrder) -> None:
+    key = picture_key(run_id)
+    found = None if key is None else picture(key)
+    if key is None or found is None:
+        st.caption("Nothing to see yet.")
+        return
+    if found.planar:
+        drawn = plot_candidate_points(found.candidates, found.labels, found.multipliers, None)
+        for update in (drawn.update_xaxes, drawn.update_yaxes):
+            update(title=None, showticklabels=False, ticks="")
+        drawn.update_layout(showlegend=False, margin={"l": 8, "b": 8})
+        st.plotly_chart(on_page(drawn, height=_POINTS_HEIGHT), key=f"r-points-{run_id}", width="stretch")
+    else:
+        laid_out = mosaic(key, order, _TILES, _COLUMNS, _WIDEST)
+        if laid_out is not None:
+            st.image(laid_out.png, width="stretch", output_format="PNG", alt=f"{laid_out.shown} pictures of {run_id}")
+    if truth(model_id) is Truth.AT_HAND and (judged := counted(model_id, key, final=final)) is not None:
+        st.caption(f":material/visibility_off: {plain(count_in_short(judged.count, found.total))}")

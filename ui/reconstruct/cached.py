@@ -1,0 +1,322 @@
+"""What the Reconstruct page reads, kept as long as the files it comes from do not change."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from recon_core.analysis.frames import Tabular
+from recon_core.analysis.search import TrialTable, parameter_importance
+from recon_core.errors import AfterimageError
+from recon_core.matching.controls import LeakCount
+from recon_core.plots.attack import plot_residuals
+from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
+from recon_core.plots.model import plot_multipliers
+from recon_core.plots.search import plot_importance, plot_parallel, plot_trials
+from recon_core.runs.matching import PointCount
+from recon_core.runs.models import MODEL_KINDS, AttackModel, model_of
+from recon_core.store import Run, RunStore, default_root
+from recon_core.views.live_reconstruction import (
+    Examiner,
+    Picture,
+    TileOrder,
+    Truth,
+    attack_residuals,
+    examiner_of,
+    moments,
+    newest_picture,
+    picture_at,
+    picture_version,
+    search_trials,
+    truth_of,
+)
+from ui.shared.store import RunDetails, recent_runs
+
+CHART_SECONDS = 4.0
+"""Between two looks of a chart at a run at work."""
+COUNT_SECONDS = 2.0
+"""Between two counts of a run at work, at least."""
+# Seconds a page waits for a count before it goes on without: of a run at work, and of one that is over.
+LIVE_PATIENCE, PATIENCE = 0.3, 2.0
+_COUNT_SHARE = 5  # and at least this many times as long as a count takes
+_COUNTS_KEPT = 64
+
+Count = LeakCount | tuple[PointCount, ...] | str
+
+
+def open_run(run_id: str) -> Run:
+    return RunStore(default_root()).open(run_id)
+
+
+def attack_model(run_id: str) -> AttackModel:
+    """The weights a finished run left."""
+    return _model(str(default_root()), run_id, open_run(run_id).content_version())
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the weights …")
+def _model(root: str, run_id: str, version: str) -> AttackModel:
+    return model_of(RunStore(Path(root)).open(run_id))
+
+
+def attacked_model(run: RunDetails) -> str | None:
+    """Id of the run whose model was attacked; None where it is gone."""
+    kinds = {summary.id: summary.kind for summary in recent_runs()}
+    return next((parent for parent in run.parents if kinds.get(parent) in MODEL_KINDS), None)
+
+
+@dataclass(frozen=True)
+class PictureKey:
+    """One picture of one run; `moment` is a place among `picture_moments`, None for the newest."""
+
+    root: str
+    run_id: str
+    version: str
+    moment: int | None = None
+
+
+def picture_key(run_id: str, moment: int | None = None) -> PictureKey | None:
+    """None before there is a picture."""
+    version = picture_version(open_run(run_id))
+    return PictureKey(str(default_root()), run_id, version, moment) if version else None
+
+
+def steady_key(run_id: str, *, active: bool) -> PictureKey | None:
+    """The same for a chart, which blinks when it changes: of a run at work it may be some seconds old."""
+    stamp = "" if active else picture_version(open_run(run_id))
+    return _steady_key(str(default_root()), run_id, stamp)
+
+
+@st.cache_data(ttl=CHART_SECONDS, max_entries=32, show_spinner=False)
+def _steady_key(root: str, run_id: str, stamp: str) -> PictureKey | None:
+    version = stamp or picture_version(RunStore(Path(root)).open(run_id))
+    return PictureKey(root, run_id, version) if version else None
+
+
+def picture(key: PictureKey) -> Picture | None:
+    return _picture(key.root, key.run_id, key.version, key.moment)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _picture(root: str, run_id: str, version: str, moment: int | None) -> Picture | None:
+    run = RunStore(Path(root)).open(run_id)
+    return newest_picture(run) if moment is None else picture_at(run, moment)
+
+
+def picture_moments(key: PictureKey) -> tuple[int, ...]:
+    return _moments(key.root, key.run_id, key.version)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _moments(root: str, run_id: str, version: str) -> tuple[int, ...]:
+    return moments(RunStore(Path(root)).open(run_id))
+
+
+@dataclass(frozen=True)
+class Mosaic:
+    """The first candidates in some order, as one PNG."""
+
+    png: bytes
+    shown: int
+    total: int
+    step: int | None
+
+
+def mosaic(key: PictureKey, order: TileOrder, most: int, columns: int, widest: int = WIDEST) -> Mosaic | None:
+    return _mosaic(key.root, key.run_id, key.version, key.moment, order, most, columns, widest)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _mosaic(
+    root: str, run_id: str, version: str, moment: int | None, order: TileOrder, most: int, columns: int, widest: int
+) -> Mosaic | None:
+    found = _picture(root, run_id, version, moment)
+    if found is None:
+        return None
+    rows = found.order(order)[:most]
+    return Mosaic(candidate_mosaic(found.images(rows), columns, widest), len(rows), found.total, found.step)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure drawn once for what it shows, of which `version` is the name."""
+
+    figure: go.Figure
+    table: Tabular
+    version: str
+
+
+def residual_chart(run_id: str, *, active: bool) -> Chart | None:
+    """None before the first measurement."""
+    return _residual_chart(str(default_root()), run_id, "" if active else _metrics_version(run_id))
+
+
+@st.cache_resource(ttl=CHART_SECONDS, max_entries=16, show_spinner=False)
+def _residual_chart(root: str, run_id: str, stamp: str) -> Chart | None:
+    curves = attack_residuals(RunStore(Path(root)).open(run_id))
+    if curves is None:
+        return None
+    return Chart(plot_residuals(curves), curves, f"{root} {run_id} {stamp or curves.steps[-1]}")
+
+
+def multiplier_chart(run_id: str, *, active: bool) -> Chart | None:
+    """None where multipliers say nothing."""
+    key = steady_key(run_id, active=active)
+    return None if key is None else _multiplier_chart(key.root, run_id, key.version)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _multiplier_chart(root: str, run_id: str, version: str) -> Chart | None:
+    found = _picture(root, run_id, version, None)
+    histogram = None if found is None else found.histogram()
+    if histogram is None:
+        return None
+    return Chart(plot_multipliers(histogram, "the candidates"), histogram, f"{root} {run_id} {version}")
+
+
+@dataclass(frozen=True)
+class SearchCharts:
+    """What a search has to show; None where it is too early."""
+
+    table: TrialTable
+    trials: Chart | None
+    parallel: Chart | None
+    importance: Chart | None
+
+
+def search_charts(run_id: str) -> SearchCharts:
+    return _search_charts(str(default_root()), run_id, _metrics_version(run_id))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _search_charts(root: str, run_id: str, stamp: str) -> SearchCharts:
+    table = search_trials(RunStore(Path(root)).open(run_id))
+    version = f"{root} {run_id} {stamp}"
+    mattered = parameter_importance(table)
+    return SearchCharts(
+        table,
+        Chart(plot_trials(table), table, version) if table.complete else None,
+        Chart(plot_parallel(table), table, version) if table.complete else None,
+        None if mattered is None else Chart(plot_importance(mattered), mattered, version),
+    )
+
+
+def _metrics_version(run_id: str) -> str:
+    """Changes with every measurement, and when a search stores its trials."""
+    parts = []
+    for name in ("metrics.jsonl", "trials.json"):
+        try:
+            found = (open_run(run_id).dir / name).stat()
+        except FileNotFoundError:
+            continue
+        parts.append(f"{name} {found.st_ino} {found.st_mtime_ns} {found.st_size}")
+    return " ".join(parts)
+
+
+def truth(model_id: str) -> Truth:
+    return truth_of(open_run(model_id))
+
+
+def examiner(model_id: str) -> Examiner:
+    return _examiner(str(default_root()), model_id, open_run(model_id).content_version())
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the training samples …")
+def _examiner(root: str, model_id: str, version: str) -> Examiner:
+    return examiner_of(RunStore(Path(root)).open(model_id))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the examiner found in a picture; a sentence where counting was not possible."""
+
+    count: Count
+    step: int | None
+    examined: int
+    """Candidates that were looked at, the first ones of `total`."""
+    total: int
+    version: str
+    due: float
+
+
+class _Counts:
+    """The newest count of each run, made beside the page, in a part of the time however many sessions look on."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Counted] = {}
+        self._under_way: dict[tuple[str, str], Future[Counted]] = {}
+        self._lock = Lock()
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="examiner")
+
+    def of(self, model_id: str, key: PictureKey, *, final: bool) -> Counted | None:
+        place = (key.root, key.run_id)
+        with self._lock:
+            known = self._known.get(place)
+            if known is not None and (known.version == key.version or (time.monotonic() < known.due and not final)):
+                return known
+            counting = self._under_way.get(place)
+        if counting is None:
+            seen, judge = picture(key), _judge(model_id)
+            if seen is None:
+                return known
+            with self._lock:
+                counting = self._under_way.get(place) or self._worker.submit(_count, judge, seen, key.version)
+                self._under_way[place] = counting
+        try:
+            found = counting.result(timeout=PATIENCE if final else LIVE_PATIENCE)
+        except TimeoutError:
+            return known
+        except Exception:
+            self._forget(place)  # the next look may find it mended
+            raise
+        self._forget(place)
+        with self._lock:
+            self._known[place] = found
+            while len(self._known) > _COUNTS_KEPT:
+                del self._known[next(iter(self._known))]
+        # A count begun while the run was still at work is not the last word.
+        return self.of(model_id, key, final=final) if final and found.version != key.version else found
+
+    def _forget(self, place: tuple[str, str]) -> None:
+        with self._lock:
+            self._under_way.pop(place, None)
+
+
+def _judge(model_id: str) -> Examiner | str:
+    """Whoever can count, or why nobody can."""
+    try:
+        return examiner(model_id)
+    except AfterimageError as error:
+        return f"The training samples cannot be compared with: {error}."
+
+
+def _count(judge: Examiner | str, seen: Picture, version: str) -> Counted:
+    began = time.monotonic()
+    count: Count
+    if isinstance(judge, str):
+        count = judge
+    elif not judge.fits(seen):
+        count = "These are not of the size of a training sample, so there is nothing to compare."
+    else:
+        try:
+            count = judge.count(seen)
+        except AfterimageError as error:
+            count = f"The candidates cannot be compared: {error}."
+    now = time.monotonic()
+    due = now + max(COUNT_SECONDS, _COUNT_SHARE * (now - began))
+    return Counted(count, seen.step, len(seen.candidates), seen.total, version, due)
+
+
+@st.cache_resource(max_entries=1, show_spinner=False)
+def _counts() -> _Counts:
+    return _Counts()
+
+
+def counted(model_id: str, key: PictureKey, *, final: bool) -> Counted | None:
+    """The examiner's count, a little old while the run is at work; None while the first is being made."""
+    return _counts().of(model_id, key, final=final)

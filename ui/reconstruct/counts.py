@@ -1,0 +1,64 @@
+"""An examiner's counts in words: how much came back, and what would have matched although nothing leaked."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.matching.controls import LeakCount
+from recon_core.matching.protocol import MatchSettings
+from recon_core.plots.style import ssim_name
+from recon_core.runs.matching import PointCount
+from ui.reconstruct.cached import Count, Counted
+from ui.shared.formatting import plain
+
+EXAMINER = "Known only to the examiner: the attack never sees this."
+
+
+def show_count(found: Counted) -> None:
+    """A count with its floor."""
+    count = found.count
+    when = "" if found.step is None else f" at step {found.step:,}"
+    if isinstance(count, str):
+        st.caption(plain(count))
+    elif isinstance(count, LeakCount):
+        st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}")
+        st.caption(plain(f"Good is {_conditions(count)}. {_image_floor(count)}"))
+    else:
+        for column, at in zip(st.columns(len(count)), count, strict=True):
+            column.metric(f"points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")
+        st.caption(plain(_point_floor(count)))
+    if found.examined < found.total:
+        st.caption(f"Counted among the first {found.examined:,} of {found.total:,} candidates; Match counts them all.")
+
+
+def count_in_short(count: Count, total: int) -> str:
+    """For a caption below `total` pictures or points; `conditions_in_short` says the rest once for several."""
+    if isinstance(count, str):
+        return count
+    if isinstance(count, LeakCount):
+        return f"{count.good} of {count.of} good, from {total:,} pictures."
+    return f"{', '.join(f'{at.recovered} of {at.of} within {at.radius:g}' for at in count)}, from {total:,} points."
+
+
+def conditions_in_short(count: Count) -> str:
+    """What counts beside one another rest on, with the floor of all."""
+    if isinstance(count, str):
+        return ""
+    if isinstance(count, LeakCount):
+        return f"Good is {_conditions(count)}. {_image_floor(count)}"
+    return "Counted after clean-up."
+
+
+def _conditions(count: LeakCount) -> str:
+    name = ssim_name(MatchSettings(ssim=count.ssim_kind))
+    return f"{name} above {count.threshold:g} after merging candidates with B = {count.merge_factor:g}"
+
+
+def _image_floor(count: LeakCount) -> str:
+    return f"Floor: the mean image alone matches {count.floor_mean_image}."
+
+
+def _point_floor(counts: tuple[PointCount, ...]) -> str:
+    floors = [f"{at.non_members} of {at.non_members_of} within {at.radius:g}" for at in counts if at.non_members_of]
+    floor = f" Floor, points never trained on but close beside those that were: {', '.join(floors)}." if floors else ""
+    return f"Found by one of the {counts[0].kept} candidates that are left after clean-up.{floor}"

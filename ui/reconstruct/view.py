@@ -1,0 +1,248 @@
+"""One attempt at reconstruction, under way or over: what it explains, what it sees, and what an examiner would say."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from recon_core.errors import InputError
+from recon_core.plots.attack import plot_candidate_points
+from recon_core.runs.match_source import CANDIDATE_KINDS
+from recon_core.store import RunState, RunSummary
+from recon_core.views.live_reconstruction import TileOrder, Truth
+from ui.reconstruct.baselines import show_baselines
+from ui.reconstruct.cached import (
+    Chart,
+    PictureKey,
+    attacked_model,
+    counted,
+    examiner,
+    mosaic,
+    multiplier_chart,
+    picture,
+    picture_key,
+    picture_moments,
+    residual_chart,
+    steady_key,
+    truth,
+)
+from ui.reconstruct.counts import EXAMINER, show_count
+from ui.reconstruct.search import show_search
+from ui.shared.figures import show_figure
+from ui.shared.formatting import number, plain, sentence
+from ui.shared.live import keep_fresh
+from ui.shared.run_panel import show_live_run
+from ui.shared.runs import is_active, show_runs
+from ui.shared.store import RunDetails, recent_runs, run_details
+
+ORDER, SHOWN, TRUTH = "r_order", "r_shown", "r_truth"
+ORDERS = {
+    TileOrder.PLACE: "Place",
+    TileOrder.MULTIPLIER: "Multiplier",
+    TileOrder.AGREEMENT: "Agreement",
+}
+COUNTS = (50, 100, 200, 400)
+COLUMNS = 20
+_CHART = 340  # pixels
+
+
+def show_attempt(run_id: str) -> None:
+    """The page of one run; `run_id` may come from an address."""
+    head = st.container(horizontal=True, vertical_alignment="center")
+    with head:
+        if st.button("New reconstruction", key="r-back", icon=":material/arrow_back:"):
+            del st.query_params["run"]
+            st.rerun()
+    run = run_details(run_id)
+    if run.kind not in CANDIDATE_KINDS:
+        raise InputError(
+            f"run {run.id} is of kind {run.kind} and no reconstruction; choose one from the list of reconstructions"
+        )
+    model_id = attacked_model(run)
+    with head:
+        _offer_match(run, model_id)
+    st.header(plain(_title(run, model_id)), anchor=False)
+    show_live_run(run_id, lambda now: _show(now, model_id))
+    if model_id is not None:
+        show_baselines(model_id, run_id)
+
+
+def show_model_runs(model_id: str) -> None:
+    """What was tried on one model, the newest first."""
+
+    def found() -> list[RunSummary]:
+        return [run for run in recent_runs() if run.kind in CANDIDATE_KINDS and model_id in run.parents]
+
+    def show() -> None:
+        st.subheader("Attempts on this model", anchor=False)
+        runs = found()
+        if runs:
+            show_runs(runs)
+        else:
+            st.caption("None yet. Press Start.")
+
+    keep_fresh(show, lambda: any(is_active(run.status) for run in found()))
+
+
+def _title(run: RunDetails, model_id: str | None) -> str:
+    """What is done to which model."""
+    names = {summary.id: summary.name for summary in recent_runs()}
+    model = "a model that is gone" if model_id is None else names.get(model_id, model_id)
+    baseline = run.config.get("baseline")
+    if run.kind == "search":
+        return f"Search on {model}"
+    return f"Baseline {baseline} of {model}" if baseline else f"Reconstruction from {model}"
+
+
+def _offer_match(run: RunDetails, model_id: str | None) -> None:
+    if run.status.state is not RunState.DONE or model_id is None or truth(model_id) is Truth.UNKNOWN:
+        return
+    if st.button(
+        "Match with the training images",
+        key=f"match-{run.id}",
+        icon=":material/compare:",
+        help="Which of them came back, and how well; with all floors.",
+    ):
+        st.switch_page("pages/3_Match.py", query_params={"from": run.id})
+
+
+def _show(run: RunDetails, model_id: str | None) -> None:
+    """What changes while the run is at work."""
+    for fault in run.faults:
+        st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
+    if run.kind == "search":
+        show_search(run)
+        st.subheader("Candidates", anchor=False)
+        st.caption(
+            "Of the trial under way." if is_active(run.status) else "Of all complete trials, those of the best first."
+        )
+    key = picture_key(run.id)
+    if key is None:
+        if is_active(run.status):
+            st.caption("The first picture comes within seconds of the start.")
+        return
+    found = picture(key)
+    if found is None:
+        return
+    active = is_active(run.status)
+    boxes = st.columns(2)
+    explained = _show_explained(run, boxes[0])
+    with boxes[int(explained)]:
+        _show_examiner(run, model_id, key)
+    if found.planar:
+        left, right = st.columns((3, 2), gap="large")
+        with left:
+            _show_points(model_id, _choose_moment(steady_key(run.id, active=active) or key))
+    else:
+        _show_candidates(key)
+        left, right = st.columns(2, gap="large")
+    with right if found.planar else left:
+        _show_chart(residual_chart(run.id, active=active), f"{run.id}-residuals", "r-residuals")
+    with right:
+        _show_chart(multiplier_chart(run.id, active=active), f"{run.id}-multipliers", "r-multipliers")
+
+
+def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
+    """What the attack itself can tell about how well it does; whether there is anything to tell."""
+    if "residual_layer1" not in run.last_metrics:
+        return False
+    residual = run.last_metrics.get("residual")
+    with place, st.container(border=True):
+        st.markdown(":material/visibility: **All the attack knows about how well it does**")
+        words = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
+        st.metric("of the weights explained by the candidates", words)
+        shown = "not a finite number" if residual is None else number(float(residual))
+        st.caption(f"The residual is {shown}: squared weights left over, as a part of all.")
+    return True
+
+
+def _show_chart(chart: Chart | None, name: str, key: str) -> None:
+    if chart is not None:
+        show_figure(chart.figure, name=name, key=key, table=chart.table, height=_CHART, version=chart.version)
+
+
+def _show_candidates(newest: PictureKey) -> None:
+    over = len(picture_moments(newest)) > 1
+    *moments, orders, counts = st.columns((5, 5, 2) if over else (10, 2), vertical_alignment="bottom")
+    key = newest
+    for place in moments:
+        with place:
+            key = _choose_moment(newest)
+    with orders:
+        order = st.segmented_control(
+            "Order by",
+            list(TileOrder),
+            default=TileOrder.PLACE,
+            required=True,
+            format_func=ORDERS.get,
+            key=ORDER,
+            bind="query-params",
+            persist_state="session",
+            help="A candidate keeps its place while it sharpens. A large multiplier means that it explains much. "
+            "Agreement is how like its nearest other candidate it is: what several of them found is likelier true.",
+        )
+    with counts:
+        most = st.selectbox("Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session")
+    most = int(most)
+    laid_out = mosaic(key, TileOrder(order or TileOrder.PLACE), most, COLUMNS if most > 50 else COLUMNS // 2)
+    if laid_out is None:
+        return
+    when = "as the run left them" if laid_out.step is None else f"at step {laid_out.step:,}"
+    words = f"{laid_out.shown:,} of {laid_out.total:,} candidates {when}"
+    st.image(laid_out.png, width="stretch", output_format="PNG", alt=words)
+    st.caption(
+        f"{words}, each stretched from its own darkest to its own brightest value. The mean of the training images is "
+        "not added: the attack does not know it."
+    )
+
+
+def _choose_moment(newest: PictureKey) -> PictureKey:
+    """Once it is over, any of the pictures taken on the way; until then the newest."""
+    steps = picture_moments(newest)
+    if len(steps) < 2:
+        return newest
+    final = len(steps)
+    place = st.select_slider(
+        "How they got there",
+        range(final + 1),
+        value=final,
+        format_func=lambda index: "the end" if index == final else f"step {steps[index]:,}",
+        key=f"r-moment-{newest.run_id}",
+        help="Arrow keys move through the pictures the attack kept on its way.",
+    )
+    if place is None or place == final:
+        return newest
+    return PictureKey(newest.root, newest.run_id, newest.version, int(place))
+
+
+def _show_points(model_id: str | None, key: PictureKey) -> None:
+    found = picture(key)
+    assert found is not None
+    known = model_id is not None and truth(model_id) is Truth.AT_HAND
+    shown = known and st.toggle(
+        "Show the training points, which only the examiner knows",
+        value=True,
+        key=TRUTH,
+        bind="query-params",
+        persist_state="session",
+    )
+    points = examiner(model_id).points() if shown and model_id is not None else None
+    drawn = plot_candidate_points(found.candidates, found.labels, found.multipliers, points)
+    show_figure(drawn, name=f"{key.run_id}-points", key="r-points", height=620)
+
+
+def _show_examiner(run: RunDetails, model_id: str | None, key: PictureKey) -> None:
+    """How much came back, in a frame of its own: nobody may take it for something the attack knows."""
+    if model_id is None:
+        return
+    known = truth(model_id)
+    with st.container(border=True):
+        st.markdown(f":material/visibility_off: **{EXAMINER}**")
+        if known is not Truth.AT_HAND:
+            st.caption(plain(sentence(known)))
+            return
+        found = counted(model_id, key, final=not is_active(run.status))
+        if found is None:
+            st.caption("Counting …")
+        else:
+            show_count(found)

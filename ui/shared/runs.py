@@ -1,0 +1,221 @@
+"""Runs on the screen: a list of them, and one in detail."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+import streamlit as st
+
+from recon_core.store import RunState, RunSummary, Status
+from ui.shared.downloads import offer_file
+from ui.shared.formatting import duration, number, plain, shortened, when
+from ui.shared.store import RunDetails, exported_zip
+
+PAGE_SIZE = 15
+FIGURES_SHOWN = 8
+_LIST_COLUMNS = (3.3, 2.2, 4.2, 1.6, 1.7)
+_ROW_MESSAGE = 110  # characters; the run's own page has all of it
+
+
+# What a viewer asks first, in that order, under names that need no glossary.
+FIGURE_NAMES = {
+    "train_error": "training error",
+    "test_error": "test error",
+    "test_loss": "test loss",
+    "log_loss": "natural log of the loss",
+    "margin_min": "smallest margin",
+    "on_margin": "samples on the margin",
+    "kkt_layer1": "KKT residual of layer 1",
+    "kkt": "KKT residual of all layers",
+    "gradient_norm": "gradient norm over decay",
+}
+_PERCENTAGES = {"train_error", "test_error"}
+_SHOWN_ELSEWHERE = {"step", "seconds", "loss"}  # a loss of e^-1000 would read as 0; its logarithm does not
+
+
+class Look(NamedTuple):
+    """How a state is shown. Icon and word say it too, so colour is never the only sign."""
+
+    icon: str
+    colour: Literal["red", "orange", "blue", "green", "gray"]
+
+
+LOOKS = {
+    RunState.QUEUED: Look(":material/schedule:", "gray"),
+    RunState.RUNNING: Look(":material/autorenew:", "blue"),
+    RunState.DONE: Look(":material/check_circle:", "green"),
+    RunState.CANCELLED: Look(":material/cancel:", "gray"),
+    RunState.FAILED: Look(":material/error:", "red"),
+    RunState.INTERRUPTED: Look(":material/power_off:", "orange"),
+}
+
+
+def is_active(status: Status) -> bool:
+    """Whether its next change comes by itself."""
+    return status.state in (RunState.QUEUED, RunState.RUNNING)
+
+
+def show_state(state: RunState) -> None:
+    look = LOOKS[state]
+    st.badge(state, icon=look.icon, color=look.colour)
+
+
+def show_runs(runs: Sequence[RunSummary]) -> None:
+    """A page of the list, the newest first, each run with a way to its own address."""
+    pages = math.ceil(len(runs) / PAGE_SIZE)
+    listing = st.container(gap="xxsmall")
+    page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
+    now = datetime.now(UTC)
+    with listing:
+        headings = ("Run", "State", "Progress", "Time worked", "Created")
+        for column, heading in zip(st.columns(_LIST_COLUMNS), headings, strict=True):
+            column.caption(heading)
+        for run in runs[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]:
+            _show_row(run, now)
+
+
+def _show_row(run: RunSummary, now: datetime) -> None:
+    name, state, progress, worked, created = st.columns(_LIST_COLUMNS, vertical_alignment="center")
+    # A button and not a link: Streamlit opens links to the page itself in a new tab, as a new session.
+    if name.button(f"**:primary[{plain(run.name)}]**", key=f"open-{run.id}", type="tertiary"):
+        st.query_params["run"] = run.id
+        st.rerun()
+    with state:
+        show_state(run.status.state)
+    with progress:
+        show_progress(replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE)))
+    worked.markdown(duration(run.status.seconds) if run.status.seconds else "–")
+    created.markdown(when(datetime.fromisoformat(run.created), now))
+
+
+def show_progress(status: Status) -> None:
+    """A bar while it runs, else what there is to say in a line."""
+    steps = f"step {status.step:,}" + (f" of {status.total:,}" if status.total else "")
+    message = plain(status.message)
+    if status.state is RunState.RUNNING:
+        left = time_left(status)
+        words = [steps, f"about {duration(left)} left" if left else "", message]
+        text = " · ".join(filter(None, words))
+        if status.total:
+            st.progress(min(status.step / status.total, 1.0), text=text)
+        else:
+            st.markdown(text)
+    elif status.state is RunState.DONE:
+        st.markdown(message or f"{status.step:,} steps")
+    elif status.state is RunState.QUEUED:
+        st.markdown(message or "waiting for its turn")
+    else:
+        st.markdown(message or steps)
+
+
+def time_left(status: Status) -> float | None:
+    """Seconds to go at the rate so far; None before there is a rate."""
+    if not status.total or not 0 < status.step <= status.total or not status.seconds:
+        return None
+    return status.seconds / status.step * (status.total - status.step)
+
+
+def show_run(run: RunDetails) -> None:
+    """One run: how it stands, what came out, what was asked for, its log, and the way to take it along."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_state(run.status.state)
+        st.markdown(_facts(run), width="content")
+    show_standing(run.status)
+    for fault in run.faults:
+        st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
+
+    figures = top_figures(run.result or run.last_metrics)
+    if figures:
+        st.subheader("Results" if run.result else "Latest measurement", anchor=False)
+        _show_figures(figures)
+    if run.config:
+        st.subheader("Settings", anchor=False)
+        show_settings(run.config)
+    st.subheader("Log", anchor=False)
+    if run.log:
+        st.code("\n".join(run.log), language=None, wrap_lines=True)
+    else:
+        st.caption("Nothing has been written to the log yet.")
+
+    st.subheader("Take it along", anchor=False)
+    if run.command:
+        st.markdown("This command repeats the run:")
+        st.code(shlex.join(run.command), language=None, wrap_lines=True)
+    running = run.status.state is RunState.RUNNING
+    offer_file(
+        "Download as zip",
+        lambda: exported_zip(run.id),
+        f"{run.id}.zip",
+        key=f"zip-{run.id}",
+        icon=":material/download:",
+        disabled=running,
+        help="Available once the run has ended." if running else "The run and the runs it was made from.",
+    )
+
+
+def _facts(run: RunDetails) -> str:
+    now = datetime.now(UTC)
+    facts = [plain(run.kind), f"created {when(datetime.fromisoformat(run.created), now)}"]
+    if run.status.seconds:
+        facts.append(f"worked {duration(run.status.seconds)}")
+    if run.name != run.id:
+        facts.append(f"`{run.id}`")
+    return " · ".join(facts)
+
+
+def show_standing(status: Status) -> None:
+    """How far it is, or why it went no further."""
+    if status.state is RunState.FAILED:
+        st.error(plain(status.message) or "It failed without saying why; the log may tell.", icon=":material/error:")
+    elif status.state is RunState.INTERRUPTED:
+        st.warning(plain(status.message), icon=":material/power_off:")
+    else:
+        show_progress(status)
+
+
+def top_figures(values: Mapping[str, Any]) -> dict[str, str]:
+    """Single numbers among `values` by name, as many as can be large: those of FIGURE_NAMES first, then any others."""
+    found = {}
+    for key in dict.fromkeys([*FIGURE_NAMES, *values]):
+        value = values.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _SHOWN_ELSEWHERE:
+            name = FIGURE_NAMES.get(key, key.replace("_", " "))
+            found[name] = f"{value:.1%}" if key in _PERCENTAGES else number(value)
+    return dict(list(found.items())[:FIGURES_SHOWN])
+
+
+def _show_figures(figures: Mapping[str, str]) -> None:
+    width = 4
+    items = list(figures.items())
+    for start in range(0, len(items), width):
+        for column, (name, value) in zip(st.columns(width), items[start : start + width], strict=False):
+            column.metric(plain(name), value, border=True)
+
+
+# Settings never change, and their tables were most of what drawing a live page cost: the cache keeps them as sent.
+@st.cache_data(max_entries=64, show_spinner=False)
+def show_settings(config: Mapping[str, Any]) -> None:
+    """A table for each section; what was left unset is left out."""
+    sections = {key: value for key, value in config.items() if isinstance(value, Mapping)}
+    rest = {key: value for key, value in config.items() if key not in sections}
+    if rest:
+        sections["run"] = rest
+    for column, (section, values) in zip(st.columns(len(sections)), sections.items(), strict=True):
+        with column:
+            st.markdown(f"**{plain(section)}**")
+            st.table(
+                {plain(key): plain(_setting(value)) for key, value in values.items() if value is not None},
+                border="horizontal",
+                hide_header=True,
+            )
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,112 @@
+"""Reads of the run store for pages: cached where pages ask again and again, with failures as sentences."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from recon_core.errors import InputError
+from recon_core.runs import baseline_runs
+from recon_core.store import Run, RunStore, RunSummary, Status, default_root
+
+LOG_LINES = 20
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """What a page shows of one run. What its folder should hold but does not is a sentence in `faults`."""
+
+    id: str
+    name: str
+    kind: str
+    created: str
+    parents: tuple[str, ...]
+    command: tuple[str, ...]
+    versions: dict[str, str]
+    status: Status
+    config: dict[str, Any]
+    result: dict[str, Any]
+    last_metrics: dict[str, Any]
+    log: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+def recent_runs() -> list[RunSummary]:
+    """All runs in the store, the newest first, at most a second old."""
+    return list(_list(str(default_root())))
+
+
+# A second is what a viewer does not notice, and makes twenty open tabs cost as much as one. Summaries cannot be
+# changed, so all pages may have the same ones: a copy of two thousand for each question would cost more than the list.
+@st.cache_resource(ttl=1, max_entries=4, show_spinner=False)
+def _list(root: str) -> tuple[RunSummary, ...]:
+    return tuple(store_at(root).list())
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def store_at(root: str) -> RunStore:
+    """One store for all pages: it remembers what it has read of each run."""
+    return RunStore(Path(root))
+
+
+def baseline_of(run_id: str) -> str | None:
+    """Which baseline a reconstruct run is; None for an attack, and where that cannot be read."""
+    return baseline_runs.baseline_of(default_root(), run_id)
+
+
+def forget() -> None:
+    """Read anew what a page has just changed."""
+    _list.clear()
+    _details.clear()
+
+
+def run_details(run_id: str) -> RunDetails:
+    """One run, whatever state its folder is in, at most a second old. `run_id` may come from an address."""
+    return _details(str(default_root()), run_id)
+
+
+@st.cache_data(ttl=1, max_entries=64, show_spinner=False)
+def _details(root: str, run_id: str) -> RunDetails:
+    try:
+        return _read(RunStore(Path(root)).open(run_id))
+    except OSError as error:
+        raise InputError(f"run {run_id} in {root} cannot be read ({error.strerror}); check who may read it") from None
+
+
+def _read(run: Run) -> RunDetails:
+    faults: list[str] = []
+
+    def whole(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        try:
+            return read() or {}
+        except InputError as fault:
+            faults.append(str(fault))
+            return {}
+
+    rows = run.metrics(tail=1)
+    return RunDetails(
+        id=run.id,
+        name=run.name,
+        kind=run.kind,
+        created=run.created,
+        parents=run.parents,
+        command=run.command,
+        versions=run.versions,
+        status=run.status(),
+        config=whole(lambda: run.config),
+        result=whole(run.result),
+        last_metrics=rows[-1] if rows else {},
+        log=tuple(run.log_tail(LOG_LINES)),
+        faults=tuple(faults),
+    )
+
+
+def exported_zip(run_id: str) -> bytes:
+    """The run, and all it was made from, as a zip that another store can take in."""
+    with tempfile.TemporaryDirectory(prefix="afterimage-") as folder:
+        return RunStore(default_root()).export(run_id, Path(folder)).read_bytes()

@@ -1,0 +1,109 @@
+"""The form for the built-in studies: which experiment, how large, how many seeds."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from recon_core.studies.catalogue import CATALOGUE, StudySize
+from recon_core.studies.plan import StudyPlan
+from ui.shared.address import recall, record
+from ui.shared.faults import told
+from ui.shared.formatting import plain
+from ui.studies.cached import built_in_plan, catalogue_costs
+from ui.studies.start import offer_start, show_plan
+
+STUDY, SIZE, SEEDS = "s_study", "s_size", "s_seeds"
+_SIZES = {StudySize.QUICK: "Quick", StudySize.FULL: "Full"}
+_MOST_SEEDS = 20
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+def show_built_in() -> None:
+    listing, chosen = st.columns([1.15, 1], gap="large")
+    with listing:
+        name = _choose_study()
+    with chosen, told():
+        _show_chosen(name)
+
+
+def fill_built_in(plan: StudyPlan) -> bool:
+    """Take a study run's plan into the form, where it is one of the built-in ones; whether it was."""
+    if plan.name not in CATALOGUE or plan.size not in list(StudySize):
+        return False
+    known = CATALOGUE[plan.name]
+    if StudySize(plan.size) not in known.sizes or known.plan(StudySize(plan.size)).restricted(
+        seeds=len(plan.seeds)
+    ) != plan.restricted(seeds=len(plan.seeds)):
+        return False
+    st.session_state[STUDY], st.session_state[SIZE] = plan.name, StudySize(plan.size)
+    st.session_state[SEEDS] = len(plan.seeds)
+    return True
+
+
+def _choose_study() -> str:
+    costs = catalogue_costs()
+
+    def caption(name: str) -> str:
+        study = CATALOGUE[name]
+        times = [plain(f"{size} {costs[name, str(size)].words}").replace(" ", _NO_BREAK) for size in study.sizes]
+        where = "Of our own making" if study.where == "ours" else study.where
+        return f"{plain(where)} · {', '.join(times)}"
+
+    names = list(CATALOGUE)
+    recall(STUDY, names)
+    name = st.radio(
+        "Experiment",
+        names,
+        format_func=lambda name: plain(CATALOGUE[name].title),
+        captions=[caption(name) for name in names],
+        key=STUDY,
+        help="Times are estimates for this machine as it is. A study that shares models with an earlier one takes "
+        "less: nothing is computed twice.",
+        persist_state="session",
+    )
+    record(STUDY, [name] if name and name != names[0] else [])
+    return name or names[0]
+
+
+def _show_chosen(name: str) -> None:
+    study = CATALOGUE[name]
+    st.markdown(f"**{plain(study.title)}**  \n{plain(study.about)}")
+    left, right = st.columns(2)
+    with left:
+        size = st.segmented_control(
+            "Size",
+            list(StudySize),
+            default=StudySize.QUICK,
+            required=True,
+            format_func=lambda size: _SIZES[size],
+            key=SIZE,
+            help="Quick takes the images that come along and minutes on two cores; full takes the papers' sizes and "
+            "wants a GPU.",
+            bind="query-params",
+            persist_state="session",
+        )
+    with right:
+        seeds = st.number_input(
+            "Seeds",
+            min_value=1,
+            max_value=_MOST_SEEDS,
+            value=None,
+            placeholder="the study's",
+            key=SEEDS,
+            help="How many of each model. From two on, curves have a 95% interval.",
+            bind="query-params",
+            persist_state="session",
+        )
+    chosen = StudySize(size or StudySize.QUICK)
+    if chosen not in study.sizes:
+        st.info("This experiment has no quick size: nothing small would say anything. Choose full.")
+        return
+    plan = built_in_plan(name, str(chosen))
+    words = [name, "--size", str(chosen)]
+    if seeds is not None:
+        plan, words = plan.restricted(seeds=int(seeds)), [*words, "--seeds", str(int(seeds))]
+    offer_start(plan, words, "s_start")
+    show_plan(plan)
+    if study.claims:
+        st.markdown("**What the result is held against**")
+        st.markdown("\n".join(f"- {plain(claim.text)}" for claim in study.claims))

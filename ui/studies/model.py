@@ -1,0 +1,123 @@
+"""The model behind a mark of a study's curve: its count, its images, its points, and the way to its runs."""
+
+from __future__ import annotations
+
+import math
+
+import streamlit as st
+
+from recon_core.analysis.leakage import LeakAxis, LeakPanel
+from recon_core.analysis.studies import AlignedGrid, StudyRow
+from recon_core.plots.leakage import frame_of, plot_leakage
+from recon_core.plots.sheet import sheet
+from recon_core.plots.style import conditions
+from recon_core.store import default_root
+from recon_core.studies.results import StudyResults, threshold_of
+from ui.shared.figures import show_figure
+from ui.shared.formatting import plain
+from ui.shared.mosaic import Tile, show_mosaic
+from ui.studies.cached import pictures_of
+
+_TILE, _HEIGHT = 64, 400  # pixels
+_FEW_PAIRS = 14  # more are shown in a box that scrolls
+_RUN_PAGES = {
+    "train": ("Training", "pages/1_Train.py"),
+    "attack": ("Attack", "pages/2_Reconstruct.py"),
+    "floor": ("Floor", "pages/2_Reconstruct.py"),
+}
+
+
+def model_words(row: StudyRow) -> str:
+    return ", ".join([*filter(None, (row.panel, row.point)), f"seed {row.seed}"])
+
+
+def show_model(results: StudyResults, cell: str) -> None:
+    row = results.row(cell)
+    pictures, threshold = pictures_of(results, cell), threshold_of(results)
+    st.subheader(plain(model_words(row)), anchor=False)
+    st.markdown(_count_words(row))
+    st.caption(_facts(row, pictures.panel, threshold))
+    _show_links(row)
+    if pictures.grid is None and pictures.panel is None:
+        st.info("Its runs are gone from the store, or have no images; the numbers stay.", icon=":material/info:")
+        return
+    if pictures.grid is not None:
+        _show_pairs(pictures.grid)
+    if pictures.panel is not None:
+        _show_points(row, pictures.panel, threshold)
+
+
+def _count_words(row: StudyRow) -> str:
+    numbers = row.numbers
+    if "good" not in numbers:
+        return "It was not counted."
+    floors = [
+        f"{words} {numbers[name]}"
+        for name, words in (
+            ("floor_mean_image", "the mean image alone matches"),
+            ("floor_untrained", "an untrained network"),
+            ("non_members", "images never trained on"),
+        )
+        if name in numbers
+    ]
+    said = f" For comparison: {', '.join(floors)}." if floors else ""
+    return f"**{numbers['good']} of {numbers['of']} came back.**{said}"
+
+
+def _facts(row: StudyRow, panel: LeakPanel | None, threshold: float) -> str:
+    facts = [] if panel is None else [conditions(panel.settings, threshold)]
+    for name, words in (("train_error", "train error"), ("test_error", "test error")):
+        if name in row.numbers:
+            facts.append(f"{words} {row.numbers[name]:.1%}")
+    if "on_margin" in row.numbers:
+        facts.append(f"{row.numbers['on_margin']} samples on the margin")
+    return plain("; ".join(facts))
+
+
+def _show_links(row: StudyRow) -> None:
+    """To the pages of its runs, of those that are still there."""
+    there = {step: run_id for step, run_id in row.runs.items() if (default_root() / run_id).is_dir()}
+    with st.container(horizontal=True, gap="small"):
+        if "match" in there:
+            if st.button("Analyze", key="s_to_analyze", icon=":material/analytics:", type="tertiary"):
+                st.session_state["a_run"], st.session_state["a_view"] = there["match"], "One model"
+                st.switch_page("pages/4_Analyze.py")
+            if st.button("Match", key="s_to_match", icon=":material/compare:", type="tertiary"):
+                st.switch_page("pages/3_Match.py", query_params={"from": there["match"]})
+        for step, (label, page) in _RUN_PAGES.items():
+            if step in there and st.button(label, key=f"s_to_{step}", type="tertiary"):
+                st.switch_page(page, query_params={"run": there[step]})
+
+
+def _show_pairs(grid: AlignedGrid) -> None:
+    row = grid.rows[0]
+    st.caption("Training image above its reconstruction, best first; ticked where good.")
+    with st.container(height="content" if len(grid.ids) <= _FEW_PAIRS else _HEIGHT, border=False):
+        show_mosaic(
+            sheet(grid.originals, row.images),
+            [
+                Tile(
+                    place,
+                    "–" if math.isnan(score) else f"{score:.2f}",
+                    f"image {image}, " + ("no candidate" if math.isnan(score) else f"SSIM {score:.3f}"),
+                    bool(good),
+                )
+                for place, (image, score, good) in enumerate(
+                    zip(grid.ids.tolist(), row.ssim.tolist(), grid.good(row), strict=True)
+                )
+            ],
+            key="s_pairs",
+            name="Training images above their reconstructions",
+            tile_pixels=_TILE,
+        )
+
+
+def _show_points(row: StudyRow, panel: LeakPanel, threshold: float) -> None:
+    show_figure(
+        plot_leakage(panel.scatter, LeakAxis.MARGIN, panel.class_names, panel.settings, threshold),
+        name=f"scatter-{row.runs['match']}",
+        key="s_scatter",
+        table=frame_of(panel.scatter, panel.class_names),
+        height=_HEIGHT,
+        show_title=False,
+    )
