@@ -12,11 +12,12 @@ DEV_READY := $(VENV)/.dev-ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv run test lint style bench clean
+.PHONY: help .venv run test test-fast lint style bench clean
 
 help:
 	@echo "make run     open the dashboard at http://127.0.0.1:$(PORT)   (PORT=8501)"
 	@echo "make test    ruff, mypy and all tests, the ones in a real browser included"
+	@echo "make test-fast   the tests that need no browser, no cluster and no background process"
 	@echo "make lint    ruff, mypy, and an audit of the installed packages where the network allows"
 	@echo "make bench   measure speed, as one JSON object   (BENCH=train)"
 	@echo "make .venv   only install what the dashboard and the command line need   (PYTHON=python3)"
@@ -55,7 +56,10 @@ lint: style
 
 # Without the audit: what the tests say must not hang on a network or on an advisory of this morning.
 test: style
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=15
+
+test-fast: $(DEV_READY)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not browser and not cluster and not processes and not slow"
 
 bench: $(APP_READY)
 	@$(BIN)/python -m benchmarks $(BENCH) --json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -53,3 +54,35 @@ def _names(process: psutil.Process, root: Path) -> bool:
     if any(Path(word) == root or root in Path(word).parents for word in words):
         return True
     return process.environ().get("AFTERIMAGE_STORE") == str(root)
+
+
+def end_leftovers(folder: Path, seconds: float = 20.0) -> list[str]:
+    """Kill the processes that work below `folder` and do not leave by themselves; their command lines."""
+    deadline = time.monotonic() + seconds
+    while (left := _working_below(folder)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    return [" ".join(_command(process)) for process in left]
+
+
+def _working_below(folder: Path) -> list[psutil.Process]:
+    """A process is known by a path in its command line, or by the store it was started for."""
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error):
+            store = process.environ().get("AFTERIMAGE_STORE", "")
+            words = [*_command(process), store]
+            if any(word.startswith(f"{folder}{os.sep}") for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

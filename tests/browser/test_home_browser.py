@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from recon_core.store import RunState, RunStore
+from tests.browser.pages import assert_readable, click, evaluate
 
 MARKUP = "<b>x</b> **bold** :red[y] $z^2$"
 
@@ -26,43 +26,43 @@ def fill(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
-def test_first_visit_is_readable(dashboard, visit, contrasts, scheme: str, width: int) -> None:
+def test_first_visit_is_readable(dashboard, visit, scheme: str, width: int) -> None:
     page = visit(dashboard.url, scheme, width)
     expect(page).to_have_title("Afterimage")
     expect(page.get_by_role("heading", name="Afterimage")).to_be_visible()
     expect(page.get_by_text("There are no runs yet")).to_be_visible()
     expect(page.get_by_text("python -m recon_core train --preset cifar10-50")).to_be_visible()
-    _assert_readable(page, contrasts)
-    background = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
+    assert_readable(page, 5)
+    background = evaluate(page, "[data-testid=stApp]", "e => getComputedStyle(e).backgroundColor")
     shade = sum(map(int, re.findall(r"\d+", background)[:3])) / 3
     assert shade > 200 if scheme == "light" else shade < 50
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_runs_can_be_opened_shared_and_taken_along(dashboard, visit, contrasts, tmp_path, scheme: str) -> None:
+def test_runs_can_be_opened_shared_and_taken_along(dashboard, visit, tmp_path, scheme: str) -> None:
     store = RunStore(dashboard.store)
     fill(store)
     page = visit(dashboard.url, scheme)
     for state in ("queued", "done", "cancelled", "failed", "interrupted"):
         expect(page.locator(".stMarkdownBadge", has_text=state)).to_be_visible()
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5)
 
-    page.get_by_role("button", name=f"done {MARKUP}").click()
+    click(page, page.get_by_role("button", name=f"done {MARKUP}"))
     expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible()
     page.reload()
     expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible()
     expect(page.get_by_role("cell", name=MARKUP)).to_be_visible()
     expect(page.get_by_text("a line")).to_be_visible()
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5)
 
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Download as zip").click()
+        click(page, page.get_by_role("button", name="Download as zip"))
     taken = tmp_path / downloading.value.suggested_filename
     downloading.value.save_as(taken)
     assert taken.name == f"{_run_in_address(page)}.zip"
     assert zipfile.ZipFile(taken).testzip() is None
 
-    page.get_by_role("button", name="All runs").click()
+    click(page, page.get_by_role("button", name="All runs"))
     expect(page.get_by_role("heading", name="Afterimage")).to_be_visible()
     assert "run=" not in page.url
     page.go_back()
@@ -92,14 +92,6 @@ def test_a_run_deleted_while_it_is_shown_becomes_a_sentence(dashboard, visit) ->
     expect(page.get_by_text("waiting for its turn")).to_be_visible()
     store.delete(run.id)
     expect(page.get_by_role("alert")).to_contain_text(f"There is no run {run.id}")
-
-
-def _assert_readable(page: Page, contrasts: Callable[[Page], list]) -> None:
-    """Every text stands out, and nothing sticks out to the right."""
-    found = contrasts(page)
-    assert len(found) > 4
-    assert [text for text in found if text.contrast < READABLE] == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def _run_in_address(page: Page) -> str:
