@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from recon_core.scheduling.queue import module_environment
+from recon_core.store import Run
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120.0, what: str = "it") -> None:
@@ -18,6 +24,28 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120.0, what: str = "
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def started(command: list[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process, and all it starts, that is gone afterwards whatever happens."""
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def worker_of(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that performs `run`, with one thread."""
+    command = [sys.executable, "-m", "recon_core.worker", str(run.dir)]
+    try:
+        with started(command, env={**module_environment(), "OMP_NUM_THREADS": "1"}) as process:
+            yield process
+    finally:
+        end_processes(run.dir.parent)  # those that lead groups of their own
 
 
 def end_processes(root: Path) -> None:

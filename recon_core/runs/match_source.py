@@ -72,11 +72,9 @@ class MatchConfig(Frozen):
 
 
 @dataclass(frozen=True, eq=False)
-class MatchSource:
-    """Candidates of one model with the data it was trained on."""
+class MatchInput:
+    """Candidates and the data to score them against, wherever both came from."""
 
-    model_run: Run
-    model: TrainConfig
     data: TaskData
     pool: Pool
     multipliers: Tensor
@@ -92,6 +90,19 @@ class MatchSource:
     @property
     def planar(self) -> bool:
         return len(self.data.input_shape) == 1
+
+    @property
+    def default_factor(self) -> float:
+        """B where none is asked for."""
+        return DENSE_FACTOR
+
+
+@dataclass(frozen=True, eq=False)
+class MatchSource(MatchInput):
+    """Candidates of one model in the store, with the data it was trained on."""
+
+    model_run: Run
+    model: TrainConfig
 
     @property
     def default_factor(self) -> float:

@@ -16,7 +16,7 @@ from recon_core.data import TaskData
 from recon_core.devices import pick_device
 from recon_core.runs.cached_matching import Batch, CachedMatcher, Scored, batch_of
 from recon_core.runs.match_cache import MatchCache
-from recon_core.runs.match_source import MatchConfig, MatchSource, load_source
+from recon_core.runs.match_source import MatchConfig, MatchInput, MatchSource, load_source
 from recon_core.runs.listening import Listener
 from recon_core.runs.signals import StopFlag
 from recon_core.matching.controls import Evidence, LeakCount, SeedInterval, over_seeds, score_mean_image
@@ -152,7 +152,7 @@ def perform_matching(run: Run, writer: RunWriter, stop: StopFlag, listener: List
     writer.finish(RunState.DONE, outcome.result, outcome.sentence)
 
 
-def live_matching(source: MatchSource, config: MatchConfig, cache: MatchCache) -> LiveMatching:
+def live_matching(source: MatchInput, config: MatchConfig, cache: MatchCache) -> LiveMatching:
     """For a page: neighbours from the cache where a run has found them before."""
     matcher = _matcher(source, config, cache)
     batches, mean = _batches(source), source.data.mean
@@ -255,7 +255,7 @@ def match_planar_source(source: MatchSource, config: MatchConfig, tell: Callable
 
 
 def planar_evidence(
-    source: MatchSource, config: MatchConfig, tell: Callable[[str], None] = lambda message: None
+    source: MatchInput, config: MatchConfig, tell: Callable[[str], None] = lambda message: None
 ) -> PlanarEvidence:
     """Points and their controls matched; `tell` hears what comes next."""
     data = source.data
@@ -296,11 +296,11 @@ def planar_sentence(result: dict[str, Any]) -> str:
     return sentence
 
 
-def _matcher(source: MatchSource, config: MatchConfig, cache: MatchCache) -> CachedMatcher:
+def _matcher(source: MatchInput, config: MatchConfig, cache: MatchCache) -> CachedMatcher:
     return CachedMatcher(cache, config.settings(source.default_factor), pick_device(config.device))
 
 
-def _batches(source: MatchSource) -> _Batches:
+def _batches(source: MatchInput) -> _Batches:
     data = source.data
     others = data.test_x[_non_members(data)]
     return _Batches(
@@ -333,7 +333,7 @@ def _match_seeds(
     return found
 
 
-def _seeds(source: MatchSource) -> list[int]:
+def _seeds(source: MatchInput) -> list[int]:
     return sorted(set(source.seeds.tolist()))
 
 
@@ -344,7 +344,7 @@ def _seed_summary(counts: dict[int, int]) -> dict[str, Any] | None:
     return {"counts": {str(seed): good for seed, good in counts.items()}, **asdict(interval)}
 
 
-def _score_mean_image(source: MatchSource, settings: MatchSettings) -> Tensor:
+def _score_mean_image(source: MatchInput, settings: MatchSettings) -> Tensor:
     data = source.data
     return score_mean_image((data.train_x + data.mean).clamp(0.0, 1.0), data.mean, settings.ssim)
 
@@ -366,7 +366,7 @@ def _image_tensors(source: MatchSource, members: Scored, mean_image: Tensor) -> 
     }
 
 
-def _planar_kept(source: MatchSource, config: MatchConfig) -> Tensor:
+def _planar_kept(source: MatchInput, config: MatchConfig) -> Tensor:
     """(M,) bool: the candidates that survive both stages; each run is cleaned by itself, as the paper does."""
     candidates, sizes = source.pool.candidates, source.multipliers.abs()
     kept = torch.zeros(len(candidates), dtype=torch.bool)
@@ -382,5 +382,5 @@ def _planar_kept(source: MatchSource, config: MatchConfig) -> Tensor:
     return kept
 
 
-def _points(points: Tensor, classes: Tensor, source: MatchSource, kept: Tensor) -> PlanarMatching:
+def _points(points: Tensor, classes: Tensor, source: MatchInput, kept: Tensor) -> PlanarMatching:
     return match_points(points, classes, source.pool.candidates[kept], source.labels[kept])

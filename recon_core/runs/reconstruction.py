@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -154,7 +154,9 @@ def _attack(
     writer.save_tensors("snapshots", outcome.snapshots)
     result = {**outcome.summary, "model": config.model, "baseline": config.baseline, "warning": warning}
     if model.planar:
-        result["circle"] = _save_stages(writer, outcome, settings)
+        stages = planar_stages(outcome, settings)
+        writer.save_tensors("stages", stages.masks)
+        result["circle"] = stages.counts
     writer.finish(state, result, f"{outcome.reason}")
 
 
@@ -167,8 +169,15 @@ def candidate_tensors(outcome: AttackOutcome) -> dict[str, Tensor]:
     }
 
 
-def _save_stages(writer: RunWriter, outcome: AttackOutcome, settings: AttackSettings) -> dict[str, Any]:
+class PlanarStages(NamedTuple):
     """Haim et al. 2022, Fig. 2 c-f: masks over the pooled candidates and where they started; the counts of each."""
+
+    masks: dict[str, Tensor]
+    counts: dict[str, Any]
+
+
+def planar_stages(outcome: AttackOutcome, settings: AttackSettings) -> PlanarStages:
+    """What is left of candidates in the plane after filtering by multiplier and removing duplicates."""
     starts = outcome.snapshots["steps"].tolist()
     places = [
         outcome.snapshots["candidates"][starts.index((seed - settings.seed) * (settings.iterations + 1))]
@@ -181,14 +190,14 @@ def _save_stages(writer: RunWriter, outcome: AttackOutcome, settings: AttackSett
         torch.cat(places), outcome.candidates, multipliers, unit=1.0, threshold=threshold, seed=settings.seed
     )
     masks = {"initial": stages.initial, "filtered": stages.filtered, "deduplicated": stages.deduplicated}
-    writer.save_tensors("stages", masks)
-    return {
+    counts = {
         "threshold": threshold,
         "distance": PAPER_DISTANCE,
         "candidates": len(stages.final),
         "filtered": int(stages.filtered.sum()),
         "kept": len(stages.kept),
     }
+    return PlanarStages(masks, counts)
 
 
 class _StoppedError(Exception):

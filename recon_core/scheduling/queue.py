@@ -1,8 +1,11 @@
 """The queue of runs: tickets in the store, handed out by one scheduler.
 
-A ticket is an empty file `.queue/<number>-<run id>`. Whoever submits one makes sure that a scheduler is
-there (`recon_core.scheduling.scheduler`); the scheduler holds a lock while it lives, so there is one for a store. It is
-born with that lock: of many who submit at once only the first starts a process.
+A ticket is an empty file `.queue/<number>-<run id>`; the first of its nine digits is its priority, so that sorted names
+are the order in which runs start. What a person waits for goes before controls, and those before studies.
+
+Whoever submits a run makes sure that a scheduler is there (`recon_core.scheduling.scheduler`). The scheduler holds a
+lock while it lives, so there is one for a store. It is born with that lock: of many who submit at once only the first
+starts a process.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from enum import IntEnum
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -25,8 +29,19 @@ from recon_core.store.lock import acquire, gate, is_held, sign
 _TICKET = re.compile(r"(\d{9})-([a-z0-9][a-z0-9_-]{0,63})")
 
 
+_PLACES = 100_000_000
+
+
+class Priority(IntEnum):
+    """Who goes first."""
+
+    PERSON = 0
+    CONTROL = 1
+    STUDY = 2
+
+
 class Ticket(NamedTuple):
-    """A run's place in line."""
+    """A run's place in the queue."""
 
     folder: Path
     number: int
@@ -36,12 +51,28 @@ class Ticket(NamedTuple):
     def path(self) -> Path:
         return self.folder / f"{self.number:09d}-{self.run_id}"
 
+    @property
+    def priority(self) -> Priority:
+        return Priority(min(self.number // _PLACES, max(Priority)))
 
-def submit(run: Run) -> None:
-    """Put a queued run in line. It starts once all its parents are done and a slot is free."""
+    @property
+    def background(self) -> bool:
+        """Whether nobody waits for it: it then has a slot of its own, and takes none of a person's."""
+        return self.priority is not Priority.PERSON
+
+
+def usual_priority(run: Run) -> Priority:
+    """By what a run is: searches and studies take long, baselines are there to compare with."""
+    if run.kind in ("study", "search"):
+        return Priority.STUDY
+    return Priority.CONTROL if run.kind == "reconstruct" and run.config.get("baseline") else Priority.PERSON
+
+
+def submit(run: Run, priority: Priority | None = None) -> None:
+    """Add a run to the queue. It starts once all its parents are done and a slot is free."""
     state = run.status().state
     if state is not RunState.QUEUED:
-        raise InputError(f"run {run.id} is {state} and cannot be put in line; resume it, or start a new one")
+        raise InputError(f"run {run.id} is {state} and cannot be queued; resume it, or start a new one")
     root = run.dir.parent
     folder = queue_folder(root)
     with explaining(folder):
@@ -49,14 +80,16 @@ def submit(run: Run) -> None:
     with gate(folder / "gate", exclusive=True):
         held = tickets(root)
         if run.id not in {ticket.run_id for ticket in held}:
-            ticket = Ticket(folder, held[-1].number + 1 if held else 0, run.id)
+            wanted = usual_priority(run) if priority is None else priority
+            numbers = [ticket.number for ticket in held if ticket.priority is wanted]
+            ticket = Ticket(folder, numbers[-1] + 1 if numbers else wanted * _PLACES, run.id)
             with explaining(ticket.path):
                 ticket.path.touch()
     ensure_dispatcher(root)
 
 
 def resume(run: Run) -> None:
-    """Put a run that ended early back in line; it goes on from its last checkpoint."""
+    """Put a run that ended early back into the queue; it goes on from its last checkpoint."""
     with run.writer() as writer:
         writer.requeue()
     submit(run)
@@ -67,8 +100,26 @@ def cancel(run: Run) -> bool:
     return run.request_cancel()
 
 
+def move_up(run: Run) -> bool:
+    """Let a queued run start next, before everything else that waits. Whether it was in the queue."""
+    folder = queue_folder(run.dir.parent)
+    if not folder.is_dir():
+        return False
+    with gate(folder / "gate", exclusive=True):
+        held = tickets(run.dir.parent)
+        own = next((ticket for ticket in held if ticket.run_id == run.id), None)
+        if own is None:
+            return False
+        others = [ticket for ticket in held if ticket.priority is Priority.PERSON and ticket is not own]
+        with explaining(folder):
+            for ticket in reversed(others):  # from the last, so that no two ever have the same number
+                ticket.path.rename(ticket._replace(number=ticket.number + 1).path)
+            own.path.rename(own._replace(number=others[0].number if others else Priority.PERSON * _PLACES).path)
+    return True
+
+
 def waiting(store: RunStore) -> list[str]:
-    """Ids of the runs in line, the next one first."""
+    """Ids of the runs in the queue, the next one first."""
     return [ticket.run_id for ticket in tickets(store.root)]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from recon_core.errors import AfterimageError, InputError
 from recon_core.scheduling.queue import Ticket, dispatcher_lock, module_environment, queue_folder, tickets
-from recon_core.scheduling.slots import Slot, slots
+from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 from recon_core.store.files import explaining, is_full
 
@@ -60,9 +60,10 @@ class Dispatcher:
         """Start what can start now. Whether something is left that will start without anybody's doing."""
         started = {worker.ticket.run_id for worker in self._workers}
         hopeful = False
+        taken: set[bool] = set()
         parents: dict[str, RunState] = {}
         for ticket in tickets(self._root):
-            if ticket.run_id in started:
+            if ticket.run_id in started or ticket.background in taken:
                 continue
             prospect = self.prospect(ticket, parents)
             if prospect is Prospect.GONE:
@@ -70,7 +71,7 @@ class Dispatcher:
                     if self.prospect(ticket) is Prospect.GONE:
                         _drop(ticket)
             elif prospect is Prospect.READY and not self._start(ticket):
-                return True  # all slots are taken, and the line keeps its order
+                taken.add(ticket.background)  # all these slots, and the queue keeps its order
             hopeful |= prospect in (Prospect.READY, Prospect.WAITING)
         return hopeful
 
@@ -105,7 +106,7 @@ class Dispatcher:
         """Whether it has found a place; a disk too full to begin on is no place either."""
         if is_full(self._root):
             return False
-        for slot in slots():
+        for slot in background_slots() if ticket.background else slots():
             if lock.is_held(self._slot_lock(slot)):
                 continue
             try:
@@ -166,7 +167,7 @@ def _spawn(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:
     # What the interpreter or a library says when it dies belongs to the run's own log.
     with explaining(run.dir / layout.LOG), (run.dir / layout.LOG).open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "recon_core.worker", str(run.dir)],
+            slot.command([sys.executable, "-m", "recon_core.worker", str(run.dir)]),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=log,

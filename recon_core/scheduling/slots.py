@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recon_core.errors import InputError
 
 SLOTS_VARIABLE = "AFTERIMAGE_SLOTS"
 _CORES_PER_RUN = 2
+_BACKGROUND = 10_000
+_NICENESS = 10
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
@@ -20,6 +23,16 @@ class Slot:
     number: int
     threads: int
     gpu: int | None
+
+    @property
+    def background(self) -> bool:
+        """Whether it is for work nobody waits for."""
+        return self.number >= _BACKGROUND
+
+    def command(self, words: list[str]) -> list[str]:
+        """What starts `words` here. Work in the background takes the time that the rest of the machine leaves over."""
+        polite = self.background and shutil.which("nice") is not None
+        return ["nice", "-n", str(_NICENESS), *words] if polite else words
 
     def environment(self) -> dict[str, str]:
         found = thread_environment(self.threads)
@@ -44,6 +57,11 @@ def slots() -> list[Slot]:
     count = _wish() or len(gpus) or max(1, cores // _CORES_PER_RUN)
     threads = min(max(1, cores // count), thread_limit() or cores)
     return [Slot(number, threads, gpus[number % len(gpus)] if gpus else None) for number in range(count)]
+
+
+def background_slots() -> list[Slot]:
+    """One for controls, searches and studies, beside those for what a person waits for."""
+    return [replace(slots()[0], number=_BACKGROUND)]
 
 
 def _wish() -> int | None:

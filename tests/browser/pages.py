@@ -143,12 +143,18 @@ def settle(page: Page) -> None:
 
 
 def evaluate(page: Page, selector: str, script: str, limit: float = PATIENCE) -> Any:
-    """What `script` makes of the element, as soon as that is something (no null, false, 0 or "").
+    """What `script` makes of the element, as soon as that is something.
 
-    The element is looked up at every attempt, because Streamlit may replace it at any time.
+    The element is looked up at every attempt, because Streamlit may replace it at any time, and in components too.
     """
-    look = f"selector => {{ const found = document.querySelector(selector); return found && ({script})(found); }}"
-    return page.wait_for_function(look, arg=selector, timeout=limit).json_value()
+    look = f"""selector => {{
+      const find = root => root.querySelector(selector)
+        ?? [...root.querySelectorAll('*')].reduce((found, e) => found ?? (e.shadowRoot && find(e.shadowRoot)), null);
+      const found = find(document);
+      const value = found && ({script})(found);
+      return (value ?? null) === null ? null : {{value}};
+    }}"""
+    return page.wait_for_function(look, arg=selector, timeout=limit).json_value()["value"]
 
 
 def press(page: Page, element: Locator, key: str) -> None:
@@ -191,12 +197,12 @@ def drag(page: Page, label: str, share: float) -> None:
     settle(page)
 
 
-def type_into(page: Page, label: str, text: str) -> None:
-    """A text field, left with Enter as a person leaves it."""
+def type_into(page: Page, label: str, text: str, leave: str = "Enter") -> None:
+    """A text field, left with Enter or Tab as a person leaves it."""
     settle(page)
     field = page.get_by_role("textbox", name=label, exact=True)
     field.fill(text)
-    field.press("Enter")
+    field.press(leave)
     settle(page)
 
 

@@ -6,7 +6,6 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,11 @@ from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.circle import CircleSettings
 from recon_core.store import RunState, RunStore
-from tests.processes import end_processes
+from tests.browser.pages import TextContrast, assert_readable, click, evaluate, settle, slide
+from tests.processes import wait_for
 
-RUN_SECONDS = 240
 SMALL = CircleSettings(n=4, width=50)
+OLD_SECONDS = 0.5  # a live view of points gets a new picture after 0.4
 ADDRESS = "?view=circle&c_n=4&c_width=50"
 PIXELS = "player => player.querySelector('.screen canvas').toDataURL()"
 
@@ -43,13 +43,6 @@ def shown(finished: Path, dashboard) -> str:
     return str(dashboard.url)
 
 
-@pytest.fixture
-def own_processes(own_store: Path) -> Iterator[None]:
-    """Whatever the app has started is gone afterwards."""
-    yield
-    end_processes(own_store)
-
-
 def player_of(page: Page) -> Locator:
     player = page.locator(".player")
     expect(player).to_be_visible()
@@ -60,68 +53,74 @@ def look(player: Locator) -> str:
     return hashlib.sha256(player.evaluate(PIXELS).encode()).hexdigest()
 
 
-def expect_data(player: Locator, name: str, value: str | re.Pattern[str], timeout: int = PATIENCE) -> None:
-    expect(player).to_have_attribute(f"data-{name}", value, timeout=timeout)
+def expect_data(player: Locator, name: str, value: str | re.Pattern[str]) -> None:
+    expect(player).to_have_attribute(f"data-{name}", value)
 
 
 def time_of(player: Locator) -> float:
     return float(player.get_attribute("data-time") or "nan")
 
 
-def assert_readable(page: Page, contrasts) -> None:
-    """Every text stands out, and nothing sticks out to the right.
-
-    A slider's value stands above its knob, which counts as its background here; the arrow is Streamlit's own.
-    """
-    found = contrasts(page)
-    assert len(found) > 10
-    faint = [text for text in found if text.contrast < 4.5 and not re.fullmatch(r"[\d.]+|keyboard_.*", text.text)]
-    assert faint == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+def ids_of(store: RunStore, kind: str) -> list[str]:
+    return [run.id for run in store.list(kind)]
 
 
-@pytest.mark.usefixtures("own_processes")
+def is_pale(text: TextContrast) -> bool:
+    """A slider's value stands above its knob, which counts as its background here; the arrow is Streamlit's own."""
+    return re.fullmatch(r"[\d.]+|keyboard_.*", text.text) is not None
+
+
 def test_from_home_start_and_see_the_points_move(dashboard, visit) -> None:
     page = visit(dashboard.url)
-    page.get_by_role("button", name="Watch the circle").click()
+    click(page, page.get_by_role("button", name="Watch the circle"))
     player = player_of(page)
-    assert "view=circle" in page.url
+    expect(page).to_have_url(re.compile("view=circle"))
     page.goto(f"{dashboard.url}/{ADDRESS}")
     expect(page.get_by_text("on these 4 points")).to_be_visible()
     expect_data(player, "mode", "still")
-    still = look(player)
-    page.get_by_role("button", name="Start", exact=True).click()
+    looks = {look(player)}
+    training, attack = (dashboard.gates.close(kind) for kind in ("train", "reconstruct"))
+    click(page, page.get_by_role("button", name="Start", exact=True))
     expect_data(player, "mode", "live")
-    looks: dict[str, str] = {}
-    deadline = time.monotonic() + RUN_SECONDS
-    while player.get_attribute("data-mode") == "live" and time.monotonic() < deadline:
-        looks[player.get_attribute("data-step") or ""] = look(player)
-        page.wait_for_timeout(100)
-    expect_data(player, "mode", "recording")
-    assert len(looks) >= 3, f"too few frames were seen: {list(looks)}"
-    assert len({*looks.values(), still}) >= 3, "steps went by, but nothing moved"
+    training.wait()
+    training.open()
+    store = RunStore(dashboard.store)
+    [run] = [run for run in map(store.open, ids_of(store, "reconstruct")) if run.config["baseline"] is None]
+    for _ in range(3):
+        wait_for(lambda: run.id in {arrival.run_id for arrival in attack.arrivals()})
+        [step] = [arrival.step for arrival in attack.arrivals() if arrival.run_id == run.id]
+        shown = player.get_attribute("data-step") or ""
+        # The run takes a picture where the last one is old enough.
+        wait_for(lambda: time.time() - (run.dir / "snapshots.safetensors").stat().st_mtime > OLD_SECONDS)
+        attack.move(step + 1)
+        expect(player).not_to_have_attribute("data-step", shown)
+        expect_data(player, "mode", "live")
+        wait_for(lambda: look(player) not in looks, what="a picture that is new")
+        looks.add(look(player))
+    attack.open()
     # From the live view it goes on by itself to the result.
+    expect_data(player, "mode", "recording")
     expect_data(player, "stage", "f")
     expect(page.get_by_test_id("stMetric")).to_have_count(2)
     expect(page.get_by_text("known only to the examiner")).to_be_visible()
 
 
-def test_play_pause_step_and_scrub(shown: str, visit, contrasts) -> None:
+def test_play_pause_step_and_scrub(shown: str, visit) -> None:
     page = visit(f"{shown}/{ADDRESS}")
     player = player_of(page)
     expect_data(player, "mode", "recording")
     expect_data(player, "stage", "f")  # the result first
     expect_data(player, "theme", "light")
     expect(page.get_by_test_id("stMetric")).to_have_count(2)
-    assert_readable(page, contrasts)
+    assert_readable(page, 11, is_pale)
     result = look(player)
 
-    page.get_by_role("button", name="a Data").click()
+    click(page, page.get_by_role("button", name="a Data"))
     expect_data(player, "stage", "a")
     expect(player).to_contain_text("The training set")
     assert look(player) != result
     for stage, words in (("b", "The network learns"), ("c", "Random candidates"), ("d", "The attack")):
-        page.get_by_role("button", name=re.compile(f"^{stage} ")).click()
+        click(page, page.get_by_role("button", name=re.compile(f"^{stage} ")))
         expect_data(player, "stage", stage)
         expect(player).to_contain_text(words)
 
@@ -130,17 +129,21 @@ def test_play_pause_step_and_scrub(shown: str, visit, contrasts) -> None:
     expect_data(player, "frame", re.compile("attack:"))
     assert time_of(player) == pytest.approx(0.6 * length, abs=0.02)
     before = time_of(player)
-    page.get_by_role("button", name="One frame on").click()
+    click(page, page.get_by_role("button", name="One frame on"))
     expect(player).not_to_have_attribute("data-time", f"{before:.3f}")
     assert before < time_of(player) < before + 0.1
 
     before = time_of(player)
-    page.get_by_role("button", name="Play").click()
+    page.get_by_label("Speed").select_option("0.25")  # far from the end, however late it is paused
+    click(page, page.get_by_role("button", name="Play"))
     expect_data(player, "playing", "true")
-    page.wait_for_timeout(1000)
+    wait_for(lambda: time_of(player) > before + 0.2)
     page.get_by_role("button", name="Pause").click()
     expect_data(player, "playing", "false")
-    assert before + 0.3 < time_of(player) < before + 3
+    paused = time_of(player)
+    assert before + 0.2 < paused < length
+    settle(page)  # nothing moves any more
+    assert time_of(player) == paused
 
     # The same with the keyboard.
     player.focus()
@@ -172,11 +175,10 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     expect_data(player, "frame", re.compile("attack:"))
     moment = player.get_attribute("data-time") or ""
 
-    page.get_by_role("slider", name="Drop multipliers below").focus()
-    page.keyboard.press("End")
+    slide(page, "Drop multipliers below", "End")
     expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4")
     expect(page).to_have_url(re.compile("c_lam=40"))
-    page.get_by_role("button", name="First-layer weights").click()
+    click(page, page.get_by_role("button", name="First-layer weights"))
     expect(player).to_contain_text("first-layer weights")
     expect(page).to_have_url(re.compile("c_over="))
     assert player.get_attribute("data-time") == moment
@@ -192,15 +194,15 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     assert look(player) == picture
 
 
-def test_two_side_by_side_in_the_dark(shown: str, visit, contrasts) -> None:
+def test_two_side_by_side_in_the_dark(shown: str, visit) -> None:
     page = visit(f"{shown}/{ADDRESS}", "dark", 1920, 1080)
     expect_data(player_of(page), "theme", "dark")
-    page.get_by_text("Compare with another setting").click()
+    click(page, page.get_by_text("Compare with another setting"))
     players = page.locator(".player")
     expect(players).to_have_count(2)
     expect(page).to_have_url(re.compile("c_two=true"))
     expect_data(players.nth(1), "mode", "still")
-    assert_readable(page, contrasts)
+    assert_readable(page, 11, is_pale)
     # The same setting on both sides has a recording on both sides, and one button moves both.
     page.goto(f"{shown}/{ADDRESS}&c_two=true&d_n=4&d_width=50&d_labels=alternating")
     for slot in (0, 1):
@@ -208,18 +210,21 @@ def test_two_side_by_side_in_the_dark(shown: str, visit, contrasts) -> None:
     page.get_by_role("button", name="c Start").first.click()
     for slot in (0, 1):
         expect_data(players.nth(slot), "stage", "c")
-    brightness = players.first.evaluate(
+    settle(page)
+    brightness = evaluate(
+        page,
+        ".player",
         """player => {
           const canvas = player.querySelector('.screen canvas');
           const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
           return data.reduce((sum, value, place) => place % 4 === 3 ? sum : sum + value, 0) / data.length * 4 / 3;
-        }"""
+        }""",
     )
     assert brightness < 100, "the picture is light although the page is dark"
 
 
 def test_bring_your_own_model_leads_to_the_import(dashboard, visit) -> None:
     page = visit(dashboard.url)
-    page.get_by_role("button", name="Bring your own model").click()
+    click(page, page.get_by_role("button", name="Bring your own model"))
     expect(page).to_have_url(re.compile("/Train"))
     expect(page.get_by_role("tab", name="From elsewhere", selected=True)).to_be_visible()

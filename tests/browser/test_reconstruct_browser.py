@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,8 @@ from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import Baseline
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.requests import queue_request
-from tests.processes import end_processes, wait_for
+from tests.browser.pages import READABLE, contrasts, press
+from tests.processes import wait_for
 
 TRAINING = {
     "data": {"source": "cifar10", "n": 10, "test_n": 10},
@@ -41,14 +41,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store.root
 
 
-@pytest.fixture(autouse=True)
-def filled(made: Path, own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    """Before the server starts, so that it finds the runs; afterwards none of its processes is left."""
-    monkeypatch.setenv("AFTERIMAGE_SLOTS", "1")
-    shutil.copytree(made, own_store)
-    store = RunStore(own_store)
-    yield store
-    end_processes(own_store)
+@pytest.fixture
+def filled(made: Path, dashboard) -> RunStore:
+    shutil.copytree(made, dashboard.store)
+    return RunStore(dashboard.store)
 
 
 def fill(page: Page, label: str, text: str) -> None:
@@ -130,7 +126,7 @@ def test_settings_of_a_run_fill_the_form_and_survive_a_reload(dashboard, visit, 
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
-def test_a_finished_attack_is_readable_and_fits(dashboard, visit, contrasts, filled, scheme: str, width: int) -> None:
+def test_a_finished_attack_is_readable_and_fits(dashboard, visit, filled, scheme: str, width: int) -> None:
     run = next(r for r in filled.list("reconstruct") if filled.open(r.id).config["baseline"] is None)
     page = visit(f"{dashboard.url}/Reconstruct?run={run.id}", scheme=scheme, width=width)
     expect(page.get_by_alt_text("40 of 40 candidates as the run left them")).to_be_visible()
@@ -141,6 +137,5 @@ def test_a_finished_attack_is_readable_and_fits(dashboard, visit, contrasts, fil
     assert [text for text in contrasts(page) if 1 < text.contrast < READABLE] == []
 
     # The way there, by keyboard.
-    page.get_by_role("slider", name="How they got there").focus()
-    page.keyboard.press("Home")
+    press(page, page.get_by_role("slider", name="How they got there"), "Home")
     expect(page.get_by_alt_text("40 of 40 candidates at step 0")).to_be_visible()

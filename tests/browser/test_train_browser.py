@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from recon_core.kinds import perform
 from recon_core.runs.requests import queue_train
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
-from tests.processes import end_processes, wait_for
+from tests.browser.pages import assert_readable
+from tests.processes import wait_for
 
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
 REPORTED = 10_000  # a worker that dies shows within ten seconds
@@ -28,14 +28,6 @@ ENDLESS = (
     "t_preset=circle&t_data.n=6&t_model.widths=30,30&t_training.recipe=paper&t_training.epochs=1000000000"
     "&t_training.target_log_loss=none&t_name=endless"
 )
-
-
-@pytest.fixture(autouse=True)
-def _processes(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One run at a time, and nothing left at work afterwards."""
-    monkeypatch.setenv("AFTERIMAGE_SLOTS", "1")
-    yield
-    end_processes(own_store)
 
 
 def badge(page: Page, state: str) -> Any:
@@ -174,7 +166,7 @@ def test_settings_survive_page_switches_and_reloads(dashboard, visit) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
-def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, scheme: str, width: int) -> None:
+def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, width: int) -> None:
     store = RunStore(dashboard.store)
     small_run(store, "six", 6)
     small_run(store, "eight", 8)
@@ -184,17 +176,17 @@ def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, sch
     page.get_by_text("All settings").click()
     expect(field(page, "widths")).to_be_visible()
     expect(page.get_by_text("on this machine")).to_be_visible()
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5, lambda text: text.text in ICONS)
 
     page.goto(f"{dashboard.url}/Train?t_view=Trained+networks&t_cmp={ids[0]}&t_cmp={ids[1]}")
     expect(page.get_by_text("Side by side")).to_be_visible()
     expect(charts(page)).to_have_count(4)
     expect(page.locator(".legendtext").first).to_have_text(re.compile("six|eight"))
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5, lambda text: text.text in ICONS)
     page.get_by_role("button", name="Open six").click()
     expect(page.get_by_role("heading", name="six")).to_be_visible()
     expect(charts(page)).to_have_count(5)
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5, lambda text: text.text in ICONS)
 
     checkpoint = tmp_path / "theirs.pth"
     layers = (torch.nn.Linear(192, 9), torch.nn.ReLU(), torch.nn.Linear(9, 1, bias=False))
@@ -202,7 +194,7 @@ def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, sch
     page.goto(f"{dashboard.url}/Train?t_view=From+elsewhere")
     page.get_by_test_id("stFileUploaderDropzoneInput").first.set_input_files(checkpoint)
     expect(page.get_by_text("What was inferred")).to_be_visible()
-    _assert_readable(page, contrasts)
+    assert_readable(page, 5, lambda text: text.text in ICONS)
     page.get_by_role("button", name="Import it").click()
     expect(page.get_by_role("heading", name="theirs.pth")).to_be_visible()
     assert [run.name for run in store.list("model")] == ["theirs.pth"]
@@ -211,16 +203,3 @@ def test_every_view_is_readable(dashboard, visit, contrasts, tmp_path: Path, sch
 def progress_step(page: Page) -> int:
     match = re.search(r"step ([\d,]+) of", page.get_by_test_id("stProgress").first.inner_text())
     return int(match[1].replace(",", "")) if match else 0
-
-
-def _assert_readable(page: Page, contrasts: Callable[[Page], list]) -> None:
-    """Every text stands out, and nothing sticks out to the right."""
-    for _ in range(20):  # what is about to be redrawn is faded for a moment
-        found = contrasts(page)
-        faint = [text for text in found if text.contrast < READABLE and text.text not in ICONS]
-        if not faint:
-            break
-        page.wait_for_timeout(500)
-    assert len(found) > 4
-    assert faint == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

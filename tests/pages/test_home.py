@@ -30,7 +30,7 @@ RESULT = {
 
 
 def visit(**query: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=30)
+    app = AppTest.from_file(APP, default_timeout=60)
     app.query_params.update(query)
     app.run()
     assert not app.exception

@@ -222,7 +222,7 @@ def test_only_queued_runs_get_in_line_and_twice_is_once(store: RunStore, monkeyp
     queue.submit(other)
     assert queue.waiting(store) == [run.id, other.id]
     queue.cancel(run)
-    with pytest.raises(InputError, match="cancelled and cannot be put in line"):
+    with pytest.raises(InputError, match="cancelled and cannot be queued"):
         queue.submit(run)
 
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from recon_core.attacks import SEARCH_RANGES, AttackSettings
-from recon_core.studies.trials import Sampler, SearchSettings
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
-from recon_core.scheduling import Ended, Places
-from recon_core.scheduling.inline import InlineExecutor
 from recon_core.kinds import perform, perform_in
-from recon_core.runs import StopFlag
-from recon_core.studies.search import check_storage, perform_search
+from recon_core.runs import StopFlag, observer
+from recon_core.runs.listening import Listener, ignore
+from recon_core.scheduling import Ended, Executor, Places
+from recon_core.scheduling.inline import InlineExecutor
 from recon_core.store import Run, RunState, RunStore, lock
 from recon_core.store.nested import trial_store
+from recon_core.studies.search import check_storage, perform_search
+from recon_core.studies.trials import Sampler, SearchSettings
+from tests.gates import Gate, Gates
+from tests.processes import worker_of
 from tests.small_models import imported_model
 
-PROJECT = Path(__file__).parents[2]
 ATTACK = {"recipe": "paper", "m": 4, "iterations": 32, "engine": "closed", "dtype": "float32", "measure_every": 2,
           "snapshots": 2, "device": "cpu"}  # fmt: skip
 
@@ -102,42 +101,52 @@ def test_tpe_learns_from_the_trials_before(store: RunStore, model: Run) -> None:
 class Recording(InlineExecutor):
     """One place that says what was submitted to it; `claimed` places draw numbers as that many would."""
 
-    def __init__(self, claimed: int = 1) -> None:
+    def __init__(self, claimed: int = 1, before: Callable[[int, Run], None] = lambda index, run: None) -> None:
         super().__init__(perform_in)
-        self.claimed, self.submitted = claimed, []
+        self.claimed, self.before, self.submitted = claimed, before, []
 
     def places(self) -> int:
         return self.claimed
 
     def submit(self, run: Run) -> None:
+        self.before(len(self.submitted), run)
         self.submitted.append(run.id)
         super().submit(run)
 
 
-def do_search(run: Run, executor: Recording, stop: StopFlag | None = None, listener=lambda *told: None) -> RunState:
+def do_search(run: Run, executor: Executor, stop: Any = None, listener: Listener = ignore) -> RunState:
     with run.writer() as writer:
         perform_search(run, writer, stop or StopFlag(), listener, None, lambda *asked: executor)
     return run.status().state
 
 
 @pytest.mark.parametrize("sampler", list(Sampler))
-def test_stopped_search_goes_on_where_it_was(store: RunStore, model: Run, sampler: Sampler) -> None:
-    long = {"iterations": 300}
+def test_stopped_search_goes_on_where_it_was(store: RunStore, model: Run, gates: Gates, sampler: Sampler) -> None:
+    long = {"iterations": 100}
     whole = asked(store, model, sampler=sampler, trials=6, attack=long)
     do_search(whole, Recording())
     run = asked(store, model, sampler=sampler, trials=6, attack=long)
     ended: set[str] = set()
+
+    def hold_the_third(index: int, trial: Run) -> None:
+        if index == 2:
+            gates.close("trial", step=2, words=(trial.id,))
+
     for count in (2, 4):
-        flag = StopFlag()
+        # Not a `StopFlag`: the trial is to be told by the search, and not to leave its gate before.
+        flag = SimpleNamespace(raised=False)
 
         def listen(fraction: float | None, message: str, flag=flag, count=count) -> None:
             flag.raised = message.startswith(f"{count} of 6 trials ended")
 
-        executor = Recording()
+        executor = Recording(before=hold_the_third)
         assert do_search(run, executor, flag, listen) is RunState.CANCELLED
+        gates.open_all()
         assert not ended & set(executor.submitted)
-        ended |= {found.id for found in trial_store(run).list("trial") if found.status.state is RunState.DONE}
-        assert count <= len(ended) < 6
+        found = {trial.id: trial.status for trial in trial_store(run).list("trial")}
+        ended |= {trial_id for trial_id, status in found.items() if status.state is RunState.DONE}
+        assert len(ended) == count
+        assert found[executor.submitted[-1]].state is RunState.CANCELLED  # in the middle, with a checkpoint
     executor = Recording()
     assert do_search(run, executor) is RunState.DONE
     assert not ended & set(executor.submitted)
@@ -160,35 +169,50 @@ def test_two_workers_make_the_same_trials_whoever_is_faster(store: RunStore, mod
     assert trials(alone) != trials(one_by_one)  # it knew one trial more each time
 
 
-def test_a_search_shows_how_far_it_is_and_the_newest_picture(store: RunStore, model: Run) -> None:
-    run = asked(store, model, trials=3, attack={"iterations": 800, "measure_every": 10})
-    heard: list[tuple[float | None, str]] = []
+def test_a_search_shows_how_far_it_is_and_the_newest_picture(
+    store: RunStore, model: Run, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observer, "_SMALL_SNAPSHOT_SECONDS", 0.0)  # each picture is kept
+    run = asked(store, model, trials=3, attack={"iterations": 40, "measure_every": 10})
+    each, held = 41, 20
+    heard: list[tuple[float, str]] = []
     seen: list[int] = []
+    shut: list[Gate] = []
+
+    def hold(index: int, trial: Run) -> None:
+        shut.append(gates.close("trial", step=held, words=(trial.id,)))
 
     def listen(fraction: float | None, message: str) -> None:
-        heard.append((fraction, message))
-        if run.has_tensors("snapshots"):
-            seen.append(int(run.tensors("snapshots")["steps"].max()))
+        heard.append((fraction or 0.0, message))
+        if not run.has_tensors("snapshots"):
+            return
+        shown = int(run.tensors("snapshots")["steps"].max())
+        if shown == len(seen) * each + held:  # of the trial that is held now
+            seen.append(shown)
+            shut[-1].open()
 
-    do_search(run, Recording(), listener=listen)
-    assert [fraction for fraction, _ in heard] == sorted(fraction for fraction, _ in heard)
+    do_search(run, Recording(before=hold), listener=listen)
+    fractions = [fraction for fraction, _ in heard]
+    assert fractions == sorted(fractions)
     assert heard[0][1] == "0 of 3 trials ended"
-    assert "best 0." in heard[-1][1]
-    assert seen[-1] > 801  # of a trial after the first
-    assert run.status().step == run.status().total == 3 * 801
+    assert heard[-1][1] == f"3 of 3 trials ended, best {run.result()['best']['value']:.4f}"
+    assert seen == [20, 61, 102]
+    assert {step / (3 * each) for step in seen} < set(fractions)
+    assert run.status().step == run.status().total == 3 * each
 
 
-def test_searches_that_share_a_database_share_the_trials(store: RunStore, model: Run, tmp_path: Path) -> None:
+def test_searches_that_share_a_database_share_the_trials(
+    store: RunStore, model: Run, tmp_path: Path, gates: Gates
+) -> None:
     """Two processes, one SQLite file: no number is drawn twice, and each keeps the candidates of its own trials."""
     places = {"storage": f"sqlite:///{tmp_path / 'trials.db'}", "share": "both"}
-    slow = {"iterations": 500, "measure_every": 100}
-    runs = [asked(store, model, trials=8, sampler="tpe", attack=slow, places=places) for _ in range(2)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "recon_core.worker", str(run.dir)], cwd=PROJECT, env=environment)
-        for run in runs
-    ]
-    assert [process.wait(120) for process in processes] == [0, 0]
+    attack = {"iterations": 100, "measure_every": 50}
+    runs = [asked(store, model, trials=8, sampler="tpe", attack=attack, places=places) for _ in range(2)]
+    gate = gates.close("trial")
+    with worker_of(runs[0]) as one, worker_of(runs[1]) as other:
+        assert len({arrival.pid for arrival in gate.wait(2)}) == 2  # each has a trial in hand
+        gate.open()
+        assert [process.wait(120) for process in (one, other)] == [0, 0]
     mine = [set(run.tensors("candidates")["trials"].tolist()) for run in runs]
     assert not mine[0] & mine[1]
     assert all(mine)
@@ -355,21 +379,22 @@ def test_what_does_not_fit_is_said(values: dict[str, Any], sentence: str) -> Non
         parse_config(SearchSettings, values)
 
 
-def test_killed_search_does_not_repeat_what_ended(store: RunStore, model: Run) -> None:
+def test_killed_search_does_not_repeat_what_ended(store: RunStore, model: Run, gates: Gates) -> None:
     """A process killed in the middle of a trial, its journal torn; the next one goes on."""
-    long = {"iterations": 600, "measure_every": 50}
+    long = {"iterations": 200, "measure_every": 50}
     whole = asked(store, model, trials=4, attack=long)
     run = asked(store, model, trials=4, attack=long)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "recon_core.worker", str(run.dir)]
-    with subprocess.Popen(command, cwd=PROJECT, env=environment) as process:
-        deadline = time.monotonic() + 60
-        while len(run.metrics()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+    first_is_over = gates.close("search", step=201)
+    with worker_of(run) as process:
+        first_is_over.wait()
+        in_the_middle = gates.close("trial", step=50)  # of the second, or of the third if that is over too
+        first_is_over.open()
+        in_the_middle.wait()
+        process.kill()
+    in_the_middle.open()
     assert run.status().state is RunState.INTERRUPTED
     ended = len(run.metrics())
-    assert 2 <= ended < 4
+    assert 1 <= ended < 4
     with open(run.dir / "checkpoints" / "trials.journal", "ab") as journal:
         journal.write(b'{"op_code": 4, "tri')
     heard: list[str] = []

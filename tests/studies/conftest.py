@@ -8,6 +8,7 @@ import pytest
 
 from recon_core.store import RunStore
 from recon_core.studies.study import StudyConfig, queue_study
+from tests.gates import gates  # noqa: F401
 from tests.studies.tiny_studies import do_study, tiny_plan
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +10,12 @@ import pytest
 
 from recon_core.runs import StopFlag
 from recon_core.scheduling.local import LocalExecutor, local_places
-from recon_core.scheduling.queue import module_environment
 from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.studies.record import read_record
 from recon_core.studies.results import study_results
 from recon_core.studies.study import StudyConfig, queue_study
+from tests.gates import Gates
+from tests.processes import wait_for, worker_of
 from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan
 
 ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "floor": False}
@@ -143,26 +140,9 @@ def test_places_have_one_thread_each_and_workers_report_what_they_cannot_do(stor
         executor.close()
 
 
-def _spawn_study(run: Run) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "recon_core.worker", str(run.dir)],
-        env={**module_environment(), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _wait_until(condition: Any, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
-
-
-def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_path: Path) -> None:
+def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_path: Path, gates: Gates) -> None:
     """kill -9 while a run is at work: its worker stops by itself, and the end is as if nothing had happened."""
-    # Long enough to be killed in the middle of: the paper's recipe with many short steps.
-    slow = {**FLOW, "training.recipe": "paper", "training.target_log_loss": None, "training.epochs": 4000}
+    slow = {**FLOW, "training.recipe": "paper", "training.target_log_loss": None, "training.epochs": 400}
     plan = tiny_plan(
         base={**BASE, "training.measure_every": 50},
         points=[{"label": "quick", "settings": FLOW}, {"label": "slow", "settings": slow}],
@@ -170,24 +150,15 @@ def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_
         floor=False,
     )
     run = queue_study(store, StudyConfig(plan=plan, workers=1))
-    process = _spawn_study(run)
-
-    def slow_training() -> Run | None:
-        found = [store.open(summary.id) for summary in store.list("train") if "slow" in summary.name]
-        return found[0] if found else None
-
-    def slow_is_training() -> bool:
-        training = slow_training()
-        return training is not None and training.status().step > 100
-
-    _wait_until(slow_is_training)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert run.status().state is RunState.INTERRUPTED
-    at_kill = {summary.id: summary for summary in store.list()}
-    interrupted = slow_training()
-    assert interrupted is not None
-    _wait_until(lambda: not lock.is_held(interrupted.dir / layout.LOCK), 20)
+    gate = gates.close("train", step=100, words=("slow",))
+    with worker_of(run) as process:
+        interrupted = store.open(gate.wait_one().run_id)
+        process.kill()
+        process.wait()
+        assert run.status().state is RunState.INTERRUPTED
+        at_kill = {summary.id: summary for summary in store.list()}
+        wait_for(lambda: not lock.is_held(interrupted.dir / layout.LOCK))
+    gate.open()
     assert interrupted.status().state is RunState.CANCELLED  # it wrote a checkpoint and left
     reached = interrupted.status().step
 
@@ -215,7 +186,6 @@ def test_cancelling_a_study_stops_the_run_at_work(store: RunStore, kind: str) ->
         def wait(self, seconds: float) -> list[Any]:
             if self._waiting is not None and self._waiting.kind == kind:
                 run.request_cancel()
-                time.sleep(0.25)
                 return []
             return super().wait(seconds)
 

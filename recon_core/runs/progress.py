@@ -1,0 +1,50 @@
+"""A progress bar for whoever waits: in a terminal, in a notebook, or as a line now and then in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from recon_core.runs.listening import Listener
+
+# A log file gets a line now and then instead of a bar.
+_PLAIN_INTERVAL = 5.0
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, quiet: bool) -> Iterator[Listener]:
+    """A bar with time left and the latest figures; plain lines where nobody watches."""
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda fraction, message: None
+    elif not _draws(console):
+        yield _plain_lines(console, title)
+    else:
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[message]}"))
+        with Progress(*columns, *times, console=console) as bar:
+            task = bar.add_task(title, total=1.0, message="")
+            yield lambda fraction, message: bar.update(task, completed=fraction or 0.0, message=message)
+
+
+def _plain_lines(console: Console, title: str) -> Listener:
+    last = time.monotonic()
+
+    def listen(fraction: float | None, message: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PLAIN_INTERVAL:
+            last = time.monotonic()
+            done = "" if fraction is None else f" {fraction:4.0%}"
+            console.print(f"{title}{done}  {message}", highlight=False, markup=False, soft_wrap=True)
+
+    return listen
+
+
+def _draws(console: Console) -> bool:
+    """A notebook draws a bar that moves only with ipywidgets."""
+    return console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
