@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from PIL import Image
 
 from recon_core.store import RunState, RunStore
+from tests.processes import wait_for
 
 PROJECT = Path(__file__).parents[1]
 SMALL = ["--preset", "circle", "--set", "widths=40,30", "--set", "epochs=30"]
@@ -133,26 +133,26 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "recon_core", *LONG]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, cwd=PROJECT, text=True, **pipes) as started:
-        yield started
-        started.kill()
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 def _wait_for_steps(store: RunStore, process: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        runs = store.list()
-        if runs and runs[0].status.step > 0:
-            return runs[0].id
-        time.sleep(0.1)
-    process.kill()
-    raise AssertionError(f"the run never got going: {process.communicate()}")
+    def is_training() -> bool:
+        assert process.poll() is None, f"the run never got going: {process.communicate()}"
+        return any(run.status.step > 0 for run in store.list())
+
+    wait_for(is_training, what="a first step")
+    return store.list()[0].id
 
 
 def test_ctrl_c_leaves_a_resumable_run(cli, process: subprocess.Popen[str], tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     run_id = _wait_for_steps(store, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "runs resume" in err
     stopped = store.open(run_id).status()
@@ -161,13 +161,12 @@ def test_ctrl_c_leaves_a_resumable_run(cli, process: subprocess.Popen[str], tmp_
     # Taken up again by the worker, it goes on from there; asked to stop, it does.
     run = store.open(run_id)
     with subprocess.Popen([sys.executable, "-m", "recon_core.worker", str(run.dir)], cwd=PROJECT) as worker:
-        deadline = time.monotonic() + 60
-        while run.status().step <= stopped.step and time.monotonic() < deadline:
-            time.sleep(0.1)
-        went_on = run.status().step > stopped.step
-        assert cli("runs", "cancel", run_id)[0] == 0
-        assert worker.wait(timeout=30) == 1
-    assert went_on
+        try:
+            wait_for(lambda: run.status().step > stopped.step, what="another step")
+            assert cli("runs", "cancel", run_id)[0] == 0
+            assert worker.wait(timeout=120) == 1
+        finally:
+            worker.kill()
     assert run.status().state is RunState.CANCELLED
 
 
@@ -175,6 +174,6 @@ def test_a_killed_run_shows_as_interrupted(process: subprocess.Popen[str], tmp_p
     store = RunStore(tmp_path / "runs")
     run_id = _wait_for_steps(store, process)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert store.open(run_id).status().state is RunState.INTERRUPTED
     assert [problem.run_id for problem in store.check()] == [run_id]

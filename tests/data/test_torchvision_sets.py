@@ -16,7 +16,6 @@ import struct
 import sys
 import tarfile
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -245,11 +244,9 @@ OFFLINE = [
 def test_offline_says_what_to_put_where_and_what_to_use_instead(
     root: Path, source: Source, folder: str, file: str, instead: str
 ) -> None:
-    began = time.monotonic()
     with pytest.raises(InputError) as refusal:
         load_task(DataConfig(source=source, partition="odd-even"))
     text = str(refusal.value)
-    assert time.monotonic() - began < 5
     assert f"into {root / folder} by hand" in text
     assert file in text
     assert text.endswith(instead)
@@ -262,22 +259,20 @@ def test_a_silent_server_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         cifar = import_torchvision("torchvision.datasets").CIFAR10
         monkeypatch.setattr(cifar, "url", address + cifar.filename)
-        began = time.monotonic()
         with pytest.raises(InputError, match="timed out"):
             load_task(DataConfig(source=Source.CIFAR10_FULL))
-        assert time.monotonic() - began < 3
 
 
 def test_a_name_server_that_never_answers_is_given_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look-up is the one part a test cannot make hang for real."""
     done = threading.Event()
     monkeypatch.setattr(torchvision_sets, "ANSWER_SECONDS", 0.1)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(5))
-    began = time.monotonic()
-    with pytest.raises(InputError, match="no answer"):
-        load_task(DataConfig(source=Source.CIFAR10_FULL))
-    assert time.monotonic() - began < 3
-    done.set()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait())
+    try:
+        with pytest.raises(InputError, match="no answer"):
+            load_task(DataConfig(source=Source.CIFAR10_FULL))
+    finally:
+        done.set()
 
 
 def test_a_request_that_cannot_be_met_downloads_nothing(root: Path) -> None:

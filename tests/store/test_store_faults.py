@@ -194,7 +194,7 @@ class TestKill:
                     endless(run)
                 finally:
                     os._exit(1)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while run.status().step <= reached + 1 or run.status().state is not RunState.RUNNING:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)

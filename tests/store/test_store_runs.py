@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,13 +178,7 @@ class TestList:
         sys.addaudithook(watch)
         assert len(store.list()) == 2000
         watching = False
-        assert len(opened) <= 3 * 2000
-        seconds = []
-        for _ in range(3):  # the best of three: the machine may be busy with other tests
-            began = time.perf_counter()
-            store.list()
-            seconds.append(time.perf_counter() - began)
-        assert min(seconds) < 1
+        assert len(opened) <= 3 * 2000  # how long that takes is for `python -m benchmarks load` to say
 
     def test_listing_does_not_import_torch(self, store: RunStore, done_run: Callable[..., Run]) -> None:
         run = done_run()

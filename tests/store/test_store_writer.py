@@ -16,6 +16,8 @@ import torch
 
 from recon_core.errors import AfterimageError, InputError
 from recon_core.store import Run, RunState, RunStore
+from recon_core.store.writer import _CANCEL_INTERVAL
+from tests.processes import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -173,7 +175,7 @@ class TestProgress:
                 writer.start(3)
                 time.sleep(0.05)
                 writer.finish(RunState.CANCELLED, None)
-        assert 0.2 <= run.status().seconds < 5
+        assert 0.2 <= run.status().seconds < 1000  # a clock that jumps by years is not what is measured
         assert [summary.id for summary in store.list()] == [ids[2], ids[0], ids[1]]
         assert store.check() == []
 
@@ -184,13 +186,11 @@ class TestCancel:
             writer.start(5)
             assert not writer.cancel_requested()
             assert run.request_cancel()
-            deadline = time.monotonic() + 2
-            while not writer.cancel_requested():
-                assert time.monotonic() < deadline
+            wait_for(writer.cancel_requested)
             writer.finish(RunState.CANCELLED, None, "cancelled at step 0")
         with run.writer() as writer:
             writer.start(5)
-            time.sleep(0.25)
+            time.sleep(2 * _CANCEL_INTERVAL)  # or it would not look again
             assert not writer.cancel_requested()
 
     def test_a_queued_run_is_cancelled_at_once(self, run: Run) -> None:
