@@ -24,6 +24,7 @@ from tests.processes import end_processes
 expect.set_options(timeout=PATIENCE)  # it returns as soon as it holds
 PROJECT = Path(__file__).resolve().parents[2]
 START_SECONDS = 120
+LIST_SECONDS = 1.1  # pages remember a list of runs for a second, see ui.shared.store; the next test has another
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = [
     "--no-sandbox",  # Chromium's own sandbox does not start as root, which CI machines are
@@ -97,6 +98,7 @@ def dashboard(server: Dashboard) -> Iterator[Dashboard]:
             used = server.store.with_name("used")
             server.store.rename(used)  # at once, for a page that is just being drawn
             shutil.rmtree(used)
+            time.sleep(LIST_SECONDS)
 
 
 def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -207,7 +207,7 @@ def test_two_side_by_side_in_the_dark(shown: str, visit) -> None:
     page.goto(f"{shown}/{ADDRESS}&c_two=true&d_n=4&d_width=50&d_labels=alternating")
     for slot in (0, 1):
         expect_data(players.nth(slot), "mode", "recording")
-    page.get_by_role("button", name="c Start").first.click()
+    click(page, page.get_by_role("button", name="c Start").first)
     for slot in (0, 1):
         expect_data(players.nth(slot), "stage", "c")
     settle(page)

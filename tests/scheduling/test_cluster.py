@@ -21,7 +21,7 @@ from recon_core.kinds import perform, perform_in
 from recon_core.runs import StopFlag
 from recon_core.scheduling import Ended, Places, cluster, move, queue
 from recon_core.scheduling.inline import InlineExecutor
-from recon_core.store import Run, RunState, RunStore
+from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
 from recon_core.studies.search import SearchConfig, perform_search
@@ -122,7 +122,8 @@ def goes_on_here(run: Run) -> None:
     """To its end, taken back from its cluster."""
     move(run, {"cluster": "none"})
     queue.resume(run)
-    wait_for(lambda: run.status().state is RunState.DONE, 60)
+    wait_for(lambda: run.status().state is RunState.DONE)
+    wait_for(lambda: not lock.is_held(run.dir / layout.LOCK))  # it has tidied up, too
 
 
 def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
@@ -185,7 +186,7 @@ def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
     finally:
         began = time.monotonic()
         executor.close()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60  # it does not wait for a run that never ends
     assert lost.status().state is RunState.CANCELLED
     assert store.check() == []
 
@@ -227,7 +228,7 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
         [bar] = page.get("progress")
         assert "of 16 trials ended" in bar.proto.text
         page.button(key=f"cancel-{run.id}").click().run()
-        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        wait_for(lambda: run.status().state is RunState.CANCELLED)
         assert len(run.metrics()) < 16
         goes_on_here(run)
     finally:
@@ -247,7 +248,7 @@ def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, secon
         queue.submit(run)
         wait_for(lambda: any(one.status().step > 0 for one in at_work("reconstruct")), 60)
         assert queue.cancel(run)
-        wait_for(lambda: run.status().state is RunState.CANCELLED, 8)
+        wait_for(lambda: run.status().state is RunState.CANCELLED)
         assert at_work("reconstruct") == []
         assert "Traceback" not in "".join(run.log_tail(50))
     finally:
@@ -377,7 +378,7 @@ def _at_work() -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if "recon_core.scheduling.worker" in (process.info["cmdline"] or []) and "RAY_JOB_ID" in _environment(process)
+        if "recon_core.worker" in (process.info["cmdline"] or []) and "RAY_JOB_ID" in _environment(process)
     ]
 
 

@@ -16,7 +16,7 @@ from recon_core.store import RunState, RunStore, default_root
 from recon_core.views.match_report import GRID, match_report
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
-from ui.shared.runs import is_active, show_progress, show_state
+from ui.shared.runs import follow_opened_run, is_active, open_run, show_progress, show_state
 from ui.shared.store import RunDetails, forget, run_details
 
 FIRST_PRESET = "cifar10-50"
@@ -61,6 +61,7 @@ def _members(match_id: str) -> list[RunDetails]:
 
 
 def _show(match_id: str) -> None:
+    follow_opened_run()
     members = _members(match_id)
     match = members[-1]
     # A chain of another shape, named by hand in the address, goes by the kinds of its runs.
@@ -83,9 +84,7 @@ def _show_step(step: str, run: RunDetails) -> None:
             st.markdown("counted, see below")
         else:
             show_progress(run.status)
-    if look.button("Details", key=f"details-{run.id}", type="tertiary"):
-        st.query_params["run"] = run.id
-        st.rerun()
+    look.button("Details", key=f"details-{run.id}", type="tertiary", on_click=open_run, args=(run.id,))
 
 
 def _show_result(match: RunDetails) -> None:

@@ -55,6 +55,9 @@ LOOKS = {
 }
 
 
+_OPENED = "opened-run"
+
+
 def is_active(status: Status) -> bool:
     """Whether its next change comes by itself."""
     return status.state in (RunState.QUEUED, RunState.RUNNING)
@@ -67,6 +70,7 @@ def show_state(state: RunState) -> None:
 
 def show_runs(runs: Sequence[RunSummary]) -> None:
     """A page of the list, the newest first, each run with a way to its own address."""
+    follow_opened_run()
     pages = math.ceil(len(runs) / PAGE_SIZE)
     listing = st.container(gap="xxsmall")
     page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
@@ -79,12 +83,23 @@ def show_runs(runs: Sequence[RunSummary]) -> None:
             _show_row(run, now)
 
 
+def open_run(run_id: str) -> None:
+    """Name a run in the address. A callback: a click whose rerun the list's own timer interrupts is not lost."""
+    st.query_params["run"] = run_id
+    st.session_state[_OPENED] = True
+
+
+def follow_opened_run() -> None:
+    """Redraw the whole page after `open_run`: a callback inside a fragment redraws that fragment alone."""
+    if st.session_state.pop(_OPENED, False):
+        st.rerun()
+
+
 def _show_row(run: RunSummary, now: datetime) -> None:
     name, state, progress, worked, created = st.columns(_LIST_COLUMNS, vertical_alignment="center")
     # A button and not a link: Streamlit opens links to the page itself in a new tab, as a new session.
-    if name.button(f"**:primary[{plain(run.name)}]**", key=f"open-{run.id}", type="tertiary"):
-        st.query_params["run"] = run.id
-        st.rerun()
+    label = f"**:primary[{plain(run.name)}]**"
+    name.button(label, key=f"open-{run.id}", type="tertiary", on_click=open_run, args=(run.id,))
     with state:
         show_state(run.status.state)
     with progress:
