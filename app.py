@@ -11,11 +11,12 @@ from pathlib import Path
 import streamlit as st
 
 from recon_core.store import default_root
-from ui.shared.faults import told
+from ui.circle.choice import forget_choice
+from ui.circle.view import circle_view
+from ui.shared.engine import load_in_background
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
-from ui.shared.look import show_look
-from ui.shared.queue import keep_line_moving
+from ui.shared.pages import HOME, TRAIN, show_page
 from ui.shared.run_panel import show_actions
 from ui.shared.runs import is_active, show_run, show_runs
 from ui.shared.store import recent_runs, run_details
@@ -23,8 +24,12 @@ from ui.shared.store import recent_runs, run_details
 TEXT_WIDTH = 860  # pixels: lines longer than this are hard to follow
 FIRST_COMMAND = "python -m recon_core train --preset cifar10-50"
 PICTURE = Path(__file__).parent / "assets" / "home.png"
-IMPORT_PAGE = "pages/1_Train.py"
 CIRCLE, CHAIN = "circle", "chain"
+# What the buttons here and the other pages lead to, in the order in which it is likely to be needed.
+ENGINE = (
+    *("ui.home.experiment", "ui.circle.live", "ui.match.pairs", "ui.match.pool", "ui.analyze.one"),
+    *("ui.reconstruct.view", "ui.reconstruct.form", "ui.train.run", "ui.train.form", "ui.studies.view"),
+)
 
 # Streamlit's buttons have one size; these three are to be seen from the back of a lecture hall.
 BIG_BUTTONS = """<style>
@@ -35,8 +40,8 @@ BIG_BUTTONS = """<style>
 
 def home() -> None:
     st.title("Afterimage", anchor=False)
-    words, picture = st.columns([5, 6], gap="large", vertical_alignment="center")
-    words.markdown(
+    text, picture = st.columns([5, 6], gap="large", vertical_alignment="center")
+    text.markdown(
         "A network that has learnt its training images by heart keeps traces of them in its weights, sometimes "
         "enough to draw the images back from the weights alone. Afterimage is a workbench for seeing that happen: "
         "it trains such networks in seconds on an ordinary computer, attacks them with nothing but their weights, and "
@@ -58,6 +63,7 @@ def ways_in() -> None:
         if st.button(
             "Watch the circle", key="way-circle", icon=":material/animation:", type="primary", width="stretch"
         ):
+            forget_choice()
             st.query_params["view"] = CIRCLE
             st.rerun()
         st.caption("Twenty points, learnt and found again, live. The whole idea in one picture.")
@@ -70,15 +76,15 @@ def ways_in() -> None:
             width="stretch",
         ):
             with engine():
-                from ui.home.experiment import start_first_chain
-            st.query_params[CHAIN] = start_first_chain()
+                from ui.home.experiment import open_first_experiment
+            st.query_params[CHAIN] = open_first_experiment()
             st.rerun()
         st.caption("Trains on 25 animals and 25 vehicles, then draws them back. About a minute, nothing to set.")
     with own:
         if st.button(
             "Bring your own model", key="way-own", icon=":material/upload_file:", type="primary", width="stretch"
         ):
-            st.switch_page(IMPORT_PAGE, query_params={"t_view": "From elsewhere"})
+            st.switch_page(TRAIN.file, query_params={"t_view": "Import"})
         st.caption("A checkpoint of yours, attacked the same way. It stays on this machine.")
 
 
@@ -121,8 +127,6 @@ def engine() -> AbstractContextManager[None]:
 
 
 def page() -> None:
-    show_look()
-    keep_line_moving()
     if "run" in st.query_params:
         one_run(st.query_params["run"])
     elif CHAIN in st.query_params:
@@ -130,18 +134,12 @@ def page() -> None:
             from ui.home.experiment import chain_view
         chain_view(st.query_params[CHAIN])
     elif st.query_params.get("view") == CIRCLE:
-        with engine():
-            from ui.circle.view import circle_view
         circle_view()
     else:
         home()
 
 
-st.set_page_config(
-    page_title="Afterimage",
-    page_icon="👁️",
-    layout="wide",
-    initial_sidebar_state="collapsed" if st.query_params.get("view") == CIRCLE else "auto",  # all room to the picture
-)
-with told():
-    page()
+# All room to the pictures.
+WIDE = CHAIN in st.query_params or st.query_params.get("view") == CIRCLE
+show_page(HOME, page, sidebar="collapsed" if WIDE else "auto")
+load_in_background(ENGINE)

@@ -18,7 +18,7 @@ from recon_core.analysis.pairs import BestPairs, best_pairs
 from recon_core.kinds import perform
 from recon_core.presets import DEFAULT_PRESET, find_preset
 from recon_core.runs import StopFlag
-from recon_core.runs.chains import queue_attack_chain
+from recon_core.runs.chains import create_attack_chain
 from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent
@@ -31,7 +31,7 @@ _DOWN = 26  # between an image and what came back of it
 
 def matched_run(store: RunStore) -> Run:
     """The default experiment, done here and now."""
-    chain = queue_attack_chain(store, find_preset(DEFAULT_PRESET).config())
+    chain = create_attack_chain(store, find_preset(DEFAULT_PRESET).config())
     for run in chain.runs:
         state = perform(run, StopFlag())
         if state is not RunState.DONE:

@@ -26,7 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 from recon_core.kinds import perform
 from recon_core.presets import find_preset
 from recon_core.runs import StopFlag
-from recon_core.runs.chains import queue_attack_chain
+from recon_core.runs.chains import create_attack_chain
 from recon_core.runs.circle import CircleSettings
 from recon_core.store import Run, RunState, RunStore
 
@@ -47,7 +47,7 @@ def do(*runs: Run) -> None:
 
 def make_runs(store: RunStore) -> dict[str, str]:
     """The default experiment, one with weight decay, and a circle; the addresses that show them."""
-    chains = [queue_attack_chain(store, find_preset(name).config()) for name in ("cifar10-50-decay", "cifar10-50")]
+    chains = [create_attack_chain(store, find_preset(name).config()) for name in ("cifar10-50-decay", "cifar10-50")]
     for chain in chains:
         do(*chain.runs)
     do(*CircleSettings().queue(store))

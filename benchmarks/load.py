@@ -146,8 +146,8 @@ def _line(store: RunStore) -> dict[str, float]:
         early = _seconds(lambda: _submit(children[:half]))
         late = _seconds(lambda: _submit(children[half:]))
         _wait_until_at_work(first)
-        dispatcher = psutil.Process(int(lock.holder(queue.dispatcher_lock(store.root))))
-        share = _processor_share(dispatcher)
+        scheduler = psutil.Process(int(lock.holder(queue.scheduler_lock(store.root))))
+        share = _processor_share(scheduler)
     finally:
         _end(store, first)
     return {
@@ -253,8 +253,8 @@ def _wait_until_at_work(run: Run) -> None:
 
 
 def _end(store: RunStore, run: Run) -> None:
-    """Kill what was started here: the dispatcher first, so that nothing new starts."""
-    for pid in (lock.holder(queue.dispatcher_lock(store.root)), str(run.status().pid)):
+    """Kill what was started here: the scheduler first, so that nothing new starts."""
+    for pid in (lock.holder(queue.scheduler_lock(store.root)), str(run.status().pid)):
         if pid.isdecimal():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

@@ -19,7 +19,7 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
-from recon_core.runs.match_request import queue_match
+from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
 from recon_core.store import Run, RunState, RunStore
 
@@ -120,5 +120,5 @@ def _candidates(store: RunStore, model: Run, candidates: torch.Tensor, baseline:
 
 
 def _match(store: RunStore, config: MatchConfig, data: TaskData) -> None:
-    if perform(queue_match(store, config), StopFlag(), data=data) is not RunState.DONE:
+    if perform(create_match(store, config), StopFlag(), data=data) is not RunState.DONE:
         raise RuntimeError("the match run did not finish")

@@ -21,14 +21,14 @@ import torch
 from torch.nn import functional
 
 from benchmarks.timing import interleaved
-from recon_core.config import LossName, TrainConfig, parse_config
+from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.models import Network, architecture_of, build_network
 from recon_core.presets import find_preset
 from recon_core.training import StopReason, TrainOutcome, train
 from recon_core.training.descent import DescentRecipe
 from recon_core.training.flow import FlowRecipe
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 
 TARGET = 1e-6
@@ -112,8 +112,8 @@ def _network(config: TrainConfig, data: TaskData) -> Network:
 
 def _step_times(config: TrainConfig, data: TaskData) -> dict[str, float]:
     """Median seconds of one step: flow (on its way to the target), closed-form descent, plain autograd."""
-    head = Head(LossName.LOGISTIC, data.train_labels)
-    descent = DescentRecipe(Trainable(_network(config, data), data.train_x), head, RATE, 0.0, None, 0)
+    loss = Loss("logistic", data.train_labels)
+    descent = DescentRecipe(Trainable(_network(config, data), data.train_x), loss, RATE, 0.0, None, 0)
     network = _network(config, data)
     optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
     targets = data.train_labels.float()
@@ -137,7 +137,7 @@ def _step_times(config: TrainConfig, data: TaskData) -> dict[str, float]:
 
     times: dict[str, list[float]] = {"flow": [], "descent": [], "autograd": []}
     for _ in range(9):
-        flow = FlowRecipe(Trainable(_network(config, data), data.train_x), head, 0.1, math.log(TARGET), RATE)
+        flow = FlowRecipe(Trainable(_network(config, data), data.train_x), loss, 0.1, math.log(TARGET), RATE)
         works = {"flow": flow_steps, "descent": descent_steps, "autograd": autograd_steps}
         for name, seconds in interleaved(works, turns=1, warmup=0).items():
             times[name].append(seconds / FLOW_STEPS)

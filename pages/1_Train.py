@@ -6,10 +6,8 @@ import streamlit as st
 
 from recon_core.errors import InputError
 from recon_core.runs.models import MODEL_KINDS
-from ui.shared.faults import told
 from ui.shared.formatting import plain
-from ui.shared.look import show_look
-from ui.shared.queue import keep_line_moving
+from ui.shared.pages import TRAIN, show_page
 from ui.shared.run_panel import show_live_run
 from ui.shared.store import run_details
 from ui.shared.tabs import show_tabs
@@ -19,7 +17,7 @@ from ui.train.run import show_network
 from ui.train.table import show_table
 
 VIEW = "t_view"
-NEW, TRAINED, FROM_ELSEWHERE = "New network", "Trained networks", "From elsewhere"
+NEW, TRAINED, IMPORT = "New network", "Trained networks", "Import"
 
 
 def page() -> None:
@@ -29,7 +27,7 @@ def page() -> None:
         one_run(st.query_params["run"])
         return
     st.title("Train", anchor=False)
-    show_tabs({NEW: show_form, TRAINED: show_table, FROM_ELSEWHERE: show_import}, key=VIEW)
+    show_tabs({NEW: show_form, TRAINED: show_table, IMPORT: show_import}, key=VIEW)
 
 
 def take_settings(run_id: str) -> None:
@@ -52,8 +50,4 @@ def one_run(run_id: str) -> None:
     show_live_run(run_id, show_network)
 
 
-st.set_page_config(page_title="Train · Afterimage", page_icon="👁️", layout="wide")
-show_look()
-keep_line_moving()
-with told():
-    page()
+show_page(TRAIN, page)

@@ -1,4 +1,4 @@
-"""Match: which training images came back, and what would match although nothing leaked."""
+"""Match: which training images were reconstructed, and what would match although nothing leaked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from ui.match.pairs import choose_order, choose_page, chosen_pair, show_grid, sh
 from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.settings import choose_settings
-from ui.shared.faults import told
-from ui.shared.look import show_look
+from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
-from ui.shared.queue import keep_line_moving
 from ui.shared.store import recent_runs
 
 TEXT_WIDTH = 860
@@ -25,8 +23,8 @@ TEXT_WIDTH = 860
 def page() -> None:
     st.title("Match", anchor=False)
     st.markdown(
-        "An attack leaves candidates: pictures drawn out of the weights alone. Here they are held against the images "
-        "the network was really trained on, and what came back is counted, beside what chance would find.",
+        "An attack leaves candidates: images reconstructed from the weights alone. Here they are compared with the "
+        "images the network was trained on, and good reconstructions are counted beside the chance level.",
         width=TEXT_WIDTH,
     )
     found = matchable_runs()
@@ -71,21 +69,15 @@ def first_steps() -> None:
     if any(run.kind == "train" for run in recent_runs()):
         show_nothing_yet(
             "There is nothing to match yet.",
-            "Attack a network first: the candidates it gives can then be held against the training images.",
-            "pages/2_Reconstruct.py",
-            "Reconstruct",
+            "Attack a network first: the candidates it gives can then be compared with the training images.",
+            RECONSTRUCT,
         )
     else:
         show_nothing_yet(
             "There is nothing to match yet.",
-            "Train a network, then attack it: what comes out can then be held against the training images.",
-            "pages/1_Train.py",
-            "Train",
+            "Train a network, then attack it: its candidates can then be compared with the training images.",
+            TRAIN,
         )
 
 
-st.set_page_config(page_title="Match · Afterimage", page_icon="👁️", layout="wide")
-show_look()
-keep_line_moving()
-with told():
-    page()
+show_page(MATCH, page)

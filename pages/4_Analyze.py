@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.analyze.cached import models, runs_to_analyse
 from ui.analyze.controls import View, choose, choose_view, show_nothing
-from ui.analyze.data import models, runs_to_analyse
 from ui.analyze.models import show_decay, show_errors, show_several
 from ui.analyze.one import show_one
 from ui.analyze.slides import FIRST_SLIDES, slides
-from ui.shared.faults import told
-from ui.shared.look import show_look
+from ui.shared.pages import ANALYZE, show_page
 from ui.shared.presenter import is_presenting, offer_presenting, present
-from ui.shared.queue import keep_line_moving
 
 
 def page() -> None:
@@ -50,8 +48,4 @@ def heading() -> View:
     return view
 
 
-st.set_page_config(page_title="Analyze · Afterimage", page_icon="👁️", layout="wide")
-show_look()
-keep_line_moving()
-with told():
-    page()
+show_page(ANALYZE, page)

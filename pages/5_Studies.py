@@ -8,10 +8,8 @@ from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.store import RunState
 from recon_core.studies.study import StudyConfig
-from ui.shared.faults import told
-from ui.shared.look import show_look
+from ui.shared.pages import STUDIES, show_page
 from ui.shared.pick import runs_of, show_nothing_yet
-from ui.shared.queue import keep_line_moving
 from ui.shared.runs import show_runs
 from ui.shared.store import run_details
 from ui.shared.tabs import show_tabs
@@ -31,8 +29,8 @@ def page() -> None:
         return
     st.title("Studies", anchor=False)
     st.markdown(
-        "A whole experiment at once: many networks are trained, each is attacked and matched, and what came back is "
-        "drawn as one curve. It can be stopped at any moment and goes on where it was."
+        "A whole experiment at once: many networks are trained, each is attacked and matched, and the counts are "
+        "drawn as one curve. It can be stopped at any time and resumed."
     )
     show_tabs({BUILT_IN: show_built_in, OWN: show_own, SO_FAR: show_studies}, key=VIEW)
 
@@ -60,8 +58,4 @@ def show_studies() -> None:
         show_nothing_yet("No study was started yet.", f"Choose one under “{BUILT_IN}”, and press Start.")
 
 
-st.set_page_config(page_title="Studies · Afterimage", page_icon="👁️", layout="wide")
-show_look()
-keep_line_moving()
-with told():
-    page()
+show_page(STUDIES, page)

@@ -14,39 +14,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from recon_core.errors import InputError
-
-
-class Source(StrEnum):
-    """Where samples come from."""
-
-    CIRCLE = "circle"
-    SPIRAL = "spiral"
-    CHESSBOARD = "chessboard"
-    MNIST = "mnist"
-    CIFAR10 = "cifar10"
-    FACES = "faces"
-    MNIST_FULL = "mnist-full"
-    FASHION_MNIST = "fashion-mnist"
-    CIFAR10_FULL = "cifar10-full"
-    CIFAR100 = "cifar100"
-    FOLDER = "folder"
-    NPZ = "npz"
-
-    @property
-    def planar(self) -> bool:
-        """Points in the plane rather than images."""
-        return self in (Source.CIRCLE, Source.SPIRAL, Source.CHESSBOARD)
-
-    @property
-    def needs_path(self) -> bool:
-        """The user's own images."""
-        return self in (Source.FOLDER, Source.NPZ)
-
-
-class Task(StrEnum):
-    BINARY = "binary"
-    MULTICLASS = "multiclass"
-    REGRESSION = "regression"
+from recon_core.losses import LOSSES, LossName, losses_of
+from recon_core.losses import Task as Task
+from recon_core.sources import SOURCES
+from recon_core.sources import Source as Source
 
 
 class PlanarLabels(StrEnum):
@@ -66,25 +37,6 @@ class BiasMode(StrEnum):
     FIRST = "first"
     HIDDEN = "hidden"
     NONE = "none"
-
-
-class LossName(StrEnum):
-    LOGISTIC = "logistic"
-    CROSS_ENTROPY = "cross-entropy"
-    L2 = "l2"
-    L25 = "l2.5"
-    HUBER = "huber"
-
-    @property
-    def classifies(self) -> bool:
-        return self in (LossName.LOGISTIC, LossName.CROSS_ENTROPY)
-
-
-LOSSES: Mapping[str, tuple[LossName, ...]] = {
-    Task.BINARY: (LossName.LOGISTIC,),
-    Task.MULTICLASS: (LossName.CROSS_ENTROPY,),
-    Task.REGRESSION: (LossName.L2, LossName.L25, LossName.HUBER),
-}
 
 
 class Recipe(StrEnum):
@@ -110,6 +62,11 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        """All that values may hold; more than the class's own where a value decides on a subclass."""
+        return tuple(cls.model_fields)
+
 
 class DataConfig(Frozen):
     """Which samples, how many, and how their classes become a task.
@@ -118,21 +75,27 @@ class DataConfig(Frozen):
     partition); give one of them. A balanced draw takes equally many from each class.
     """
 
-    source: Source = Field(Source.CIFAR10, description="where the samples come from; -full sets are downloaded")
-    path: str | None = Field(None, description="folder or .npz of the user's own images; only with those sources")
-    task: Task = Field(Task.BINARY, description="two sides, several classes, or values of -1 and 1 to be met exactly")
-    n: int | None = Field(None, ge=2, description="training samples in all")
-    per_class: int | None = Field(None, ge=1, description="training samples per class")
+    source: Source = Field(Source.CIFAR10, description="the data set; those ending in -full are downloaded")
+    path: str | None = Field(None, description="folder or .npz file with images of one's own")
+    task: Task = Field(
+        Task.BINARY, description="binary or multiclass classification, or regression on labels of -1 and 1"
+    )
+    n: int | None = Field(None, ge=2, description="number of training samples")
+    per_class: int | None = Field(None, ge=1, description="number of training samples of each class")
     partition: str | None = Field(
         None,
         description="odd-even, animals-vehicles, faces, or 'a,b|c,d': classes of the negative | the positive side",
     )
-    classes: Listed[str] | None = Field(None, description="multiclass: names or numbers of the classes to use")
-    selection: Selection = Field(Selection.FIRST, description="the first samples of each class, or a draw by the seed")
-    seed: int = Field(0, ge=0, description="of the seeded selection, and of planar noise and random labels")
-    labels: PlanarLabels = Field(PlanarLabels.ALTERNATING, description="planar sets only")
-    radius_noise: float = Field(0.0, ge=0.0, le=1.0, description="planar sets only: standard deviation of the radius")
-    test_n: int | None = Field(None, ge=2, description="test samples at most; all by default")
+    classes: Listed[str] | None = Field(None, description="names or numbers of the classes of a multiclass task")
+    selection: Selection = Field(
+        Selection.FIRST, description="the first samples of each class, or a random draw by the data seed"
+    )
+    seed: int = Field(0, ge=0, description="seed of the random selection, of planar noise and of random labels")
+    labels: PlanarLabels = Field(PlanarLabels.ALTERNATING, description="how the points of a planar set are labelled")
+    radius_noise: float = Field(
+        0.0, ge=0.0, le=1.0, description="standard deviation of the radius of the points of a planar set"
+    )
+    test_n: int | None = Field(None, ge=2, description="number of test samples at most; all if unset")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -141,7 +104,8 @@ class DataConfig(Frozen):
         if self.source.needs_path and not self.path:
             raise ValueError(f"source {self.source} needs path: the {self.source} to read, e.g. data.path=my_images")
         if self.path and not self.source.needs_path:
-            raise ValueError(f"path {self.path!r} only goes with source folder or npz, got source {self.source}")
+            fitting = " or ".join(name for name, kind in SOURCES.items() if kind.needs_path)
+            raise ValueError(f"path {self.path!r} only goes with source {fitting}, got source {self.source}")
         if self.source.planar and self.task is Task.MULTICLASS:
             raise ValueError(f"source {self.source} has two classes; task multiclass needs three or more")
         return self
@@ -150,14 +114,16 @@ class DataConfig(Frozen):
 class ModelConfig(Frozen):
     """Architecture and initialisation. A convolution, where given, comes before the dense layers."""
 
-    widths: Listed[int] = Field((1000, 1000), description="hidden layer widths, e.g. 1000,1000")
-    conv_kernel: int | None = Field(None, ge=1, description="kernel size k of CONV(k, C)-widths-1")
-    conv_channels: int | None = Field(None, ge=1, description="output channels C of CONV(k, C)-widths-1")
-    bias: BiasMode = Field(BiasMode.FIRST, description="layers with a bias: the first, all hidden ones, none")
-    init_scale: float | Literal["kaiming"] = Field(
-        1e-4, description="standard deviation of the first layer at the start, or kaiming for torch's own"
+    widths: Listed[int] = Field((1000, 1000), description="neurons in each hidden layer, e.g. 1000,1000")
+    conv_kernel: int | None = Field(
+        None, ge=1, description="kernel size k of a convolution CONV(k, C) before the dense layers; none if unset"
     )
-    seed: int = Field(0, ge=0, description="of the weights before training")
+    conv_channels: int | None = Field(None, ge=1, description="output channels C of that convolution")
+    bias: BiasMode = Field(BiasMode.FIRST, description="which layers have a bias: the first, all hidden ones, or none")
+    init_scale: float | Literal["kaiming"] = Field(
+        1e-4, description="standard deviation of the first layer's initial weights, or kaiming for PyTorch's default"
+    )
+    seed: int = Field(0, ge=0, description="seed of the initial weights")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of the weights and of training")
 
     @model_validator(mode="after")
@@ -185,40 +151,44 @@ class TrainingConfig(Frozen):
 
     recipe: Recipe = Field(
         Recipe.FLOW,
-        description="flow: gradient flow in few steps, for classifiers; stationary: to rest under weight decay; "
-        "paper: gradient descent; sgd: in mini-batches",
+        description="flow: gradient flow in few steps, for classifiers; stationary: to a stationary point under weight "
+        "decay; paper: full-batch gradient descent; sgd: mini-batches",
     )
-    loss: LossName = Field(LossName.LOGISTIC, description="follows from the task unless set")
-    weight_decay: float = Field(0.0, ge=0.0, description="lambda of mean loss + lambda/2 |theta|^2")
-    huber_delta: float = Field(1.0, gt=0.0, description="huber only: where the loss turns from square to straight")
-    learning_rate: float | None = Field(None, gt=0.0, description="paper and sgd; 0.01, or 0.5 multiclass, if unset")
-    batch_size: int = Field(50, ge=1, description="sgd only")
-    epochs: int | None = Field(None, ge=1, description="steps at most; for sgd, passes over the data")
+    loss: LossName = Field(LossName("logistic"), description="the loss function; follows from the task if unset")
+    weight_decay: float = Field(0.0, ge=0.0, description="lambda in mean loss + lambda/2 |theta|^2")
+    huber_delta: float = Field(1.0, gt=0.0, description="where the Huber loss turns from quadratic to linear")
+    learning_rate: float | None = Field(
+        None, gt=0.0, description="step size of gradient descent; if unset, 0.01, or 0.5 for multiclass tasks"
+    )
+    batch_size: int = Field(50, ge=1, description="samples in a mini-batch")
+    epochs: int | None = Field(None, ge=1, description="stop after so many steps; for sgd, passes over the data")
     target_loss: float | None = Field(None, gt=0.0, description="stop at this mean loss, e.g. 1e-6")
-    target_log_loss: float | None = Field(None, lt=0.0, description="the same as a natural logarithm, e.g. -1000")
+    target_log_loss: float | None = Field(
+        None,
+        lt=0.0,
+        description="stop at this natural logarithm of the mean loss, e.g. -1000, which is a log10 loss of -434",
+    )
     target_residual: float | None = Field(
         None, gt=0.0, lt=1.0, description="stop at this relative gradient norm (decay) or layer-1 KKT residual (none)"
     )
-    max_seconds: float | None = Field(None, gt=0.0, description="stop after so many seconds of work")
-    max_change: float = Field(
-        0.1, gt=0.0, le=1.0, description="flow and stationary: relative change of a layer in one step"
-    )
+    max_seconds: float | None = Field(None, gt=0.0, description="stop after so many seconds")
+    max_change: float = Field(0.1, gt=0.0, le=1.0, description="relative change of a layer in one step, at most")
     measure_every: int | None = Field(None, ge=1, description="steps between measurements")
-    record_every: int | None = Field(None, ge=1, description="planar sets: steps between recorded output fields")
+    record_every: int | None = Field(None, ge=1, description="steps between recordings of the output on the plane")
 
     @model_validator(mode="before")
     @classmethod
     def _choose_recipe(cls, values: Any) -> Any:
         if not isinstance(values, Mapping) or values.get("recipe") is not None:
             return values
-        classifies = values.get("loss", LossName.LOGISTIC) in (LossName.LOGISTIC, LossName.CROSS_ENTROPY)
+        loss = next((known for name, known in LOSSES.items() if name == values.get("loss", "logistic")), None)
         decays = _is_positive(values.get("weight_decay", 0))
-        recipe = Recipe.STATIONARY if decays else Recipe.FLOW if classifies else Recipe.PAPER
+        recipe = Recipe.STATIONARY if decays else Recipe.FLOW if loss is not None and loss.log_form else Recipe.PAPER
         return {**values, "recipe": recipe}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.recipe is Recipe.FLOW and not self.loss.classifies:
+        if self.recipe is Recipe.FLOW and not self.loss.function.log_form:
             raise ValueError(
                 f"recipe flow follows the margin of a classifier, got loss {self.loss}; use stationary, paper or sgd"
             )
@@ -264,14 +234,14 @@ class TrainConfig(Frozen):
         if not isinstance(data, Mapping) or not isinstance(training, Mapping) or "loss" in training:
             return values
         task = data.get("task", Task.BINARY)
-        fits = LOSSES.get(task) if isinstance(task, str) else None
-        return {**values, "training": {**training, "loss": fits[0]}} if fits else values
+        fitting = losses_of(task) if isinstance(task, str) else ()
+        return {**values, "training": {**training, "loss": fitting[0]}} if fitting else values
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         loss, task = self.training.loss, self.data.task
-        if loss not in LOSSES[task]:
-            raise ValueError(f"task {task} goes with loss {' or '.join(LOSSES[task])}, got {loss}")
+        if loss not in losses_of(task):
+            raise ValueError(f"task {task} goes with loss {' or '.join(losses_of(task))}, got {loss}")
         if self.model.conv_kernel is not None and self.data.source.planar:
             raise ValueError(f"a convolution needs images, got source {self.data.source}")
         return self
@@ -338,7 +308,8 @@ def _level(kind: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel
 
 def _is_field(kind: type[BaseModel], path: tuple[int | str, ...]) -> bool:
     try:
-        return str(path[-1]) in _level(kind, path[:-1]).model_fields
+        level = _level(kind, path[:-1])
+        return str(path[-1]) in (level.field_names() if issubclass(level, Frozen) else level.model_fields)
     except KeyError:
         return False
 
@@ -372,7 +343,8 @@ def _words(kind: type[BaseModel], path: tuple[str, ...]) -> set[str]:
     """The values of a field that are words of its own, as `none` is for model.bias."""
     if not _is_field(kind, path):
         return set()
-    waiting: list[Any] = [_level(kind, path[:-1]).model_fields[path[-1]].annotation]
+    field = _level(kind, path[:-1]).model_fields.get(path[-1])
+    waiting: list[Any] = [] if field is None else [field.annotation]
     found: set[str] = set()
     while waiting:
         annotation = waiting.pop()

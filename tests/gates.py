@@ -8,7 +8,7 @@ same on every machine.
     gate.open()
 
 A held run still hears a request to stop. The hook is in `tests/gate_hooks`; it reaches processes through their
-environment, so that a gate holds the runs of a dispatcher, of a study or of a Ray node as well as those of a thread.
+environment, so that a gate holds the runs of a scheduler, of a study or of a Ray node as well as those of a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import pytest
 
-from recon_core.runs import signals
+from recon_core import kinds
+from recon_core.runs import observer
 from recon_core.store import writer
 from tests.gate_hooks import held
 from tests.processes import wait_for
@@ -115,9 +116,11 @@ def standing(folder: Path) -> Iterator[Gates]:
             patch.setenv(name, value)
         # The hooks change these; what they were is put back.
         patch.setattr(writer.RunWriter, "progress", writer.RunWriter.progress)
-        patch.setattr(signals.StopFlag, "__init__", signals.StopFlag.__init__)
+        patch.setattr(kinds, "KINDS", kinds.KINDS)
+        patch.setattr(observer.StoreObserver, "__init__", observer.StoreObserver.__init__)
         held.hold_writers(writer)
-        held.keep_flags(signals)
+        held.note_flags_of_jobs(kinds)
+        held.note_flags_of_observers(observer)
         try:
             yield gates
         finally:

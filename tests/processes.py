@@ -49,7 +49,7 @@ def worker_of(run: Run) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end_processes(root: Path) -> None:
-    """Kill whatever works for a store: its dispatcher, workers that have not begun yet, and what those started."""
+    """Kill whatever works for a store: its scheduler, workers that have not begun yet, and what those started."""
     while found := _working_for(root):
         for process in found:
             try:

@@ -16,10 +16,11 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 # Each part of recon_core may import itself and what stands before it, lazily or not; every part has its place here.
 ORDER = (
-    *("version", "errors", "settings_text", "observing", "devices", "config", "presets"),
+    *("version", "errors", "project_files", "units", "settings_text", "observing", "devices"),
+    *("names", "losses", "sources", "config", "presets"),
     *("data", "models", "training", "attacks", "matching", "analysis", "plots"),
     *("store", "runs", "views", "scheduling", "studies"),
-    *("kinds", "worker", "cli", "__main__"),
+    *("kinds", "library", "worker", "cli", "__main__"),
 )
 SCIENCE = {"data", "models", "training", "attacks", "matching", "analysis", "plots"}
 # Further than the order asks, and through any number of modules in between.

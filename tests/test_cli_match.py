@@ -28,10 +28,10 @@ def test_match_counts_in_words_and_exports(cli, store: RunStore, leaked: Run, tm
         *("--export", "out", "--no-static"),
     )
     assert (code, err) == (0, "")
-    assert "4 of 6 training images come back with SSIM (wang) above 0.9, from 4 different candidates of 9" in out
+    assert "4 of 6 training images reconstructed with SSIM (wang) above 0.9, from 4 different candidates of 9" in out
     assert "the mean image alone matches 0" in out
     assert "untrained network match 0" in out
-    assert "of 6 images never trained on, the same candidates match 0" in out
+    assert "of 6 held-out images, the same candidates match 0" in out
     assert "AUC" in out
 
     table = pd.read_csv("out/table.csv")
@@ -89,7 +89,7 @@ BAD_INPUT = {
     "wrong kind": (["MODEL"], "is a train run"),
     "not there": (["reconstruct-20000101-aaaaaa"], "reconstruct-20000101-aaaaaa"),
     "twice": (["LEAKED", "LEAKED"], "twice"),
-    "trained floor": (["LEAKED", "--untrained", "LEAKED"], "makes no floor"),
+    "trained control": (["LEAKED", "--untrained", "LEAKED"], "gives no chance level"),
     "pairs": (["LEAKED", "--pairs", "0"], "--pairs"),
     "folder is a file": (["LEAKED", "--export", "taken"], "'taken'"),
 }

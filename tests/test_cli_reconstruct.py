@@ -46,8 +46,8 @@ def test_reconstruct_says_what_it_found_and_can_be_repeated(cli, model: str, sto
     run = store.open(summary.id)
     assert (run.name, run.parents) == ("back", (model,))
     result = run.result() or {}
-    assert f"{run.id}: did all its iterations" in out
-    assert f"relative residual {result['residual']:.4f}; layer by layer {result['residual_layer1']:.4f}, " in out
+    assert f"{run.id}: finished all iterations" in out
+    assert f"relative KKT residual {result['residual']:.4f}; layer by layer {result['residual_layer1']:.4f}, " in out
     assert f"python -m recon_core match {run.id}" in out
     assert "12 candidates" in out
     assert run.config["known_init"] is True
@@ -154,7 +154,7 @@ def test_search_is_one_command(cli, model: str, store: RunStore) -> None:
         "closed",
         "halving",
     )
-    assert "did all its 3 trials" in out
+    assert "finished all 3 trials" in out
     assert "best: trial" in out
     again = store.open(cli(*run.command[3:], "-q")[1].strip())
     assert again.config == run.config
@@ -208,7 +208,10 @@ BAD_INPUT: dict[str, tuple[list[str], str]] = {
     "no such run": (["reconstruct", "--model", "train-20000101-aaaaaa"], "train-20000101-aaaaaa"),
     "not done": (["reconstruct", "--model", "WAITING"], "queued"),
     "wrong kind": (["reconstruct", "--model", "MATCH"], "of kind 'match'"),
-    "recipe": (["reconstruct", "--model", "good.pth", "--recipe", "slow"], "recipe must be 'fast' or 'paper'"),
+    "recipe": (
+        ["reconstruct", "--model", "good.pth", "--recipe", "slow"],
+        "recipe must be 'fast', 'copies' or 'paper'",
+    ),
     "preset": (["reconstruct", "--model", "good.pth", "--preset", "mnist"], "mnist-a"),
     "preset and recipe": (["reconstruct", "--model", "good.pth", "-p", "mnist-a", "--recipe", "fast"], "leave one"),
     "key": (["reconstruct", "--model", "good.pth", "-s", "alfa=3"], "alfa"),

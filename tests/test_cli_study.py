@@ -55,7 +55,7 @@ def test_an_own_study_runs_reports_and_is_not_done_twice(cli: Cli, store: RunSto
     code, output, errors = cli("study", "own.yaml")
     assert code == 0, errors
     assert "2 of 2 models trained, attacked and matched" in output
-    assert "come back at" in output
+    assert "reconstructed at" in output
     run_id = store.list("study")[0].id
     assert f"next: python -m recon_core report {run_id}" in output
     assert store.open(run_id).command[-1] == str(tmp_path / "own.yaml")
@@ -74,14 +74,14 @@ def test_an_own_study_runs_reports_and_is_not_done_twice(cli: Cli, store: RunSto
 
 def test_a_begun_study_is_continued_by_the_same_command(cli: Cli, store: RunStore, tmp_path: Path) -> None:
     from recon_core.studies.custom import read_own
-    from recon_core.studies.study import StudyConfig, queue_study
+    from recon_core.studies.study import StudyConfig, create_study
 
     (tmp_path / "own.yaml").write_text(OWN.replace("[first, none]", "[first]"))
-    begun = queue_study(store, StudyConfig(plan=read_own(tmp_path / "own.yaml")))
+    begun = create_study(store, StudyConfig(plan=read_own(tmp_path / "own.yaml")))
     assert begun.request_cancel()
     code, _, errors = cli("study", "own.yaml")
     assert code == 0
-    assert f"going on with {begun.id}" in errors
+    assert f"continuing {begun.id}" in errors
     assert [summary.id for summary in store.list("study")] == [begun.id]
     assert begun.status().state is RunState.DONE
 

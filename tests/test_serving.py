@@ -34,8 +34,9 @@ def outside_addresses() -> list[str]:
 
 
 def answers(address: str, port: int) -> bool:
+    """The system itself answers for a port, however busy the server is; the limit is for one that drops what comes."""
     try:
-        socket.create_connection((address, port), timeout=5).close()
+        socket.create_connection((address, port), timeout=60).close()
     except OSError:
         return False
     return True

@@ -19,7 +19,7 @@ THRESHOLDS = tuple(np.round(np.linspace(0.0, 1.0, 101), 2).tolist())
 
 @dataclass(frozen=True, eq=False)
 class CountByThreshold:
-    """Good reconstructions at each SSIM threshold (T,), with the floors that were measured."""
+    """Good reconstructions at each SSIM threshold (T,), with the controls that were run."""
 
     thresholds: Floats
     good: Integers

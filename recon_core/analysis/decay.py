@@ -12,7 +12,7 @@ from recon_core.errors import InputError
 
 @dataclass(frozen=True)
 class DecayPoint:
-    """One model: its decay and the count with its floors. None means that control was not run."""
+    """One model: its decay and the count with its controls. None means that control was not run."""
 
     model: str
     weight_decay: float

@@ -42,7 +42,7 @@ class LeakScatter:
     labels: Integers
     on_margin: Flags
     mean_image: Floats | None
-    """What the mean image alone scores on each sample, like `untrained` a floor; None where not measured."""
+    """What the mean image alone scores on each sample, like `untrained` a control; None where not measured."""
     untrained: Floats | None
     """What an untrained network's candidates score."""
     train_error: float | None
@@ -60,8 +60,8 @@ class LeakScatter:
     def good(self, threshold: float) -> int:
         return int(above(self.ssim, threshold).sum())
 
-    def floors(self, threshold: float) -> dict[str, int]:
-        """How many samples each floor that was measured would match, by name."""
+    def controls(self, threshold: float) -> dict[str, int]:
+        """How many samples each control that was run would match, by name."""
         measured = {"mean image": self.mean_image, "untrained network": self.untrained}
         return {name: int(above(scores, threshold).sum()) for name, scores in measured.items() if scores is not None}
 
@@ -108,7 +108,7 @@ def leak_scatter(
 ) -> LeakScatter:
     """From SSIM (n,), outputs phi (n, C), class indices (n,) and the samples on the margin (n,) bool.
 
-    `ids` (n,) are 0, 1, ... unless given; the floors `mean_image` and `untrained` are SSIM (n,) too.
+    `ids` (n,) are 0, 1, ... unless given; the controls `mean_image` and `untrained` are SSIM (n,) too.
     """
     if len(ssim) != len(outputs):
         raise InputError(f"there are {len(ssim)} scores and {len(outputs)} outputs; take both from one model")

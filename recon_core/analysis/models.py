@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from recon_core.errors import InputError
+from recon_core.units import log10_loss
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,14 @@ class ModelRow:
     name: str
     architecture: str
     n: int
-    train_loss: float
-    """0 where it is too small for a float; see `log_train_loss`."""
-    log_train_loss: float
+    log10_train_loss: float
     train_error: float
     test_accuracy: float | None
     test_loss: float | None
     reconstructed: int | None = None
     """Good reconstructions, where a match run counted them."""
-    floor: int | None = None
-    """The most that the mean image alone or an untrained network matches."""
+    chance: int | None = None
+    """The chance level of that count."""
     merge_factor: float | None = None
     """B of the match run, like `ssim`, the kind it scored with."""
     ssim: str | None = None
@@ -58,13 +57,12 @@ def model_row(
     if missing:
         raise InputError(f"the result of {name} does not hold {', '.join(missing)}; it is not a finished training run")
     shape = result.get("architecture", {})
-    test_error, log_loss = result.get("test_error"), float(result["log_loss"])
+    test_error = result.get("test_error")
     return ModelRow(
         name=name,
-        architecture=architecture_words(shape) if shape else "",
+        architecture=architecture_text(shape) if shape else "",
         n=int(result["n"]),
-        train_loss=math.exp(min(log_loss, 700.0)),
-        log_train_loss=log_loss,
+        log10_train_loss=log10_loss(float(result["log_loss"])),
         train_error=float(result["train_error"]),
         test_accuracy=None if test_error is None else 1.0 - float(test_error),
         test_loss=_number(result.get("test_loss")),
@@ -80,7 +78,7 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def architecture_words(shape: Mapping[str, Any]) -> str:
+def architecture_text(shape: Mapping[str, Any]) -> str:
     """As the papers write it, 3072-1000-1000-1."""
     conv = f"CONV({shape['conv_kernel']},{shape['conv_channels']})-" if shape.get("conv_kernel") else ""
     start = "" if conv else f"{math.prod(shape['input_shape'])}-"

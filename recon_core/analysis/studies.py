@@ -32,7 +32,7 @@ class Measure(StrEnum):
     NON_MEMBERS = "non_members"
 
 
-FLOORS = (Measure.MEAN_IMAGE, Measure.UNTRAINED, Measure.NON_MEMBERS)
+CONTROLS = (Measure.MEAN_IMAGE, Measure.UNTRAINED, Measure.NON_MEMBERS)
 """What matches although nothing leaked."""
 
 

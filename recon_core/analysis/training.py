@@ -14,14 +14,14 @@ from torch import Tensor
 
 from recon_core.analysis.arrays import Floats, Integers, flags, floats
 from recon_core.errors import InputError
+from recon_core.units import log10_loss
 
 LEVELS = tuple(np.round(np.linspace(0.0, 1.0, 11), 1).tolist())
 """The quantiles of the margins that a measurement holds, from the smallest margin to the largest."""
 _RESIDUAL = re.compile(r"kkt_layer(\d+)")
-_LN_10 = float(np.log(10.0))
 
 
-class Along(StrEnum):
+class TimeAxis(StrEnum):
     """What a run's progress is measured in."""
 
     STEPS = "steps"
@@ -40,7 +40,7 @@ class TrainingCurves:
     steps: Floats
     seconds: Floats
     log10_epochs: Floats
-    """NaN throughout for recipes that do not walk along gradient descent's path."""
+    """NaN throughout for recipes that do not walk axis gradient descent's path."""
     log10_loss: Floats
     log10_test_loss: Floats
     train_error: Floats
@@ -53,8 +53,8 @@ class TrainingCurves:
     gradient_norms: Floats
     """Over the decay term; NaN without weight decay."""
 
-    def along(self, along: Along) -> Floats:
-        return {Along.STEPS: self.steps, Along.SECONDS: self.seconds, Along.EPOCHS: self.log10_epochs}[along]
+    def on_axis(self, axis: TimeAxis) -> Floats:
+        return {TimeAxis.STEPS: self.steps, TimeAxis.SECONDS: self.seconds, TimeAxis.EPOCHS: self.log10_epochs}[axis]
 
     @property
     def counts_epochs(self) -> bool:
@@ -106,7 +106,7 @@ def training_curves(rows: Sequence[Mapping[str, Any]], *, steps_are_epochs: bool
         steps=steps,
         seconds=column("seconds"),
         log10_epochs=_log10(steps) if steps_are_epochs else column("log10_epochs"),
-        log10_loss=column("log_loss") / _LN_10,
+        log10_loss=log10_loss(column("log_loss")),
         log10_test_loss=_log10(column("test_loss")),
         train_error=column("train_error"),
         test_error=column("test_error"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from recon_core.analysis.training_words import percent
+from recon_core.analysis.training_text import percent
+from recon_core.units import log10_loss
 
 RATES = ("train_error", "test_accuracy", "explained_layer1")
 """Results that are shares of one."""
-_LN_10 = math.log(10.0)
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ class TrainingTable:
         columns = {}
         for run in self.runs:
             settings = {names[path]: shown(lookup(run.config, path)) for path in self.settings}
-            outcome = {name: _outcome_words(name, value) for name, value in results(run.numbers).items()}
+            outcome = {name: _outcome_text(name, value) for name, value in results(run.numbers).items()}
             columns[run.id] = {**settings, **outcome, "seconds": f"{run.seconds:.4g}"}
         return pd.DataFrame(columns).fillna("")
 
 
-def _outcome_words(name: str, value: float | None) -> str:
+def _outcome_text(name: str, value: float | None) -> str:
     return percent(value) if name in RATES or value is None else f"{value:.4g}"
 
 
@@ -85,7 +85,7 @@ def results(numbers: Mapping[str, Any]) -> dict[str, float | None]:
     return {
         "train_error": _number(numbers.get("train_error")),
         "test_accuracy": None if test_error is None else 1.0 - test_error,
-        "log10_loss": None if log_loss is None else log_loss / _LN_10,
+        "log10_loss": None if log_loss is None else log10_loss(log_loss),
         "explained_layer1": None if residual is None else 1.0 - residual**2,
         "on_margin": _number(numbers.get("on_margin")),
     }

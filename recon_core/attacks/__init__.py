@@ -1,17 +1,21 @@
 """Training samples out of weights alone: the stationarity losses of both papers and the recipes that minimise them."""
 
+# The modules of the attacks register them, in the order in which they are offered.
+from recon_core.attacks.fast import FastSettings  # isort: skip
+from recon_core.attacks.copies import CopiesSettings  # isort: skip
+from recon_core.attacks.paper import AUTHORS_PRESETS, PaperSettings  # isort: skip
 from recon_core.attacks.autograd_loss import AutogradStationarity, gated_relu
-from recon_core.attacks.recipes import RECIPES
+from recon_core.attacks.registry import ATTACKS, Attack, attack_presets, find_attack, register
 from recon_core.attacks.session import AttackOutcome, StopReason, attack
 from recon_core.attacks.settings import (
-    AUTHORS_PRESETS,
     INVERSION_RANGES,
     SEARCH_RANGES,
-    AttackRecipe,
     AttackSettings,
     Engine,
     Hinge,
     LabelPolicy,
+    Prior,
+    StationaritySettings,
 )
 from recon_core.attacks.stationarity import (
     DenseStationarity,
@@ -24,28 +28,36 @@ from recon_core.attacks.stepper import Candidates, Measurement, Stepper
 from recon_core.attacks.target import Target, regression_warning
 
 __all__ = [
+    "ATTACKS",
     "AUTHORS_PRESETS",
     "INVERSION_RANGES",
-    "RECIPES",
     "SEARCH_RANGES",
+    "Attack",
     "AttackOutcome",
-    "AttackRecipe",
     "AttackSettings",
     "AutogradStationarity",
     "Candidates",
+    "CopiesSettings",
     "DenseStationarity",
     "Engine",
     "Evaluation",
+    "FastSettings",
     "Hinge",
     "LabelPolicy",
     "Measurement",
+    "PaperSettings",
+    "Prior",
     "StationarityGradients",
     "StationarityLoss",
+    "StationaritySettings",
     "Stepper",
     "StopReason",
     "Target",
     "attack",
+    "attack_presets",
+    "find_attack",
     "gated_relu",
+    "register",
     "regression_warning",
     "step_flops",
 ]

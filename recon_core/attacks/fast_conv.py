@@ -28,11 +28,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from recon_core.attacks.adam import adam_direction
 from recon_core.attacks.autograd_loss import AutogradStationarity
-from recon_core.attacks.fast import adam_direction
 from recon_core.attacks.labels import output_directions
 from recon_core.attacks.rowspace import row_space
-from recon_core.attacks.settings import AttackSettings
+from recon_core.attacks.settings import StationaritySettings
 from recon_core.attacks.stationarity import StationarityLoss
 from recon_core.attacks.stepper import Candidates, Measurement, attack_device
 from recon_core.attacks.target import Target
@@ -121,7 +121,7 @@ class FastConvRecipe:
     The m candidates are split into rounds of consecutive rows; one round moves at a time.
     """
 
-    def __init__(self, target: Target, settings: AttackSettings, seed: int) -> None:
+    def __init__(self, target: Target, settings: StationaritySettings, seed: int) -> None:
         architecture, conv = target.architecture, target.network.layers[0]
         if architecture.dense or not isinstance(conv, nn.Conv2d):
             raise InputError(f"this recipe needs a convolution in front, got {architecture}")

@@ -8,18 +8,70 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from recon_core.attacks.labels import assign_labels, learnt_labels, multiplier_signs
-from recon_core.attacks.settings import AttackSettings, Hinge, LabelPolicy
+from recon_core.attacks.registry import Attack, Cost, NetworkSize, autograd_cost, closed_form_cost, register
+from recon_core.attacks.settings import RECIPE, Engine, Hinge, LabelPolicy, StationaritySettings
 from recon_core.attacks.stationarity import Evaluation
 from recon_core.attacks.stepper import Candidates, Measurement, attack_device, draw_start, make_engine
 from recon_core.attacks.target import Target
 from recon_core.attacks.terms import Term, box_prior, multiplier_floor
 from recon_core.devices import DTYPES
+
+
+class PaperSettings(StationaritySettings):
+    """The weights and shapes of all terms of Eq. 8, and a rate for candidates and multipliers each."""
+
+    recipe: str = Field("paper", description=RECIPE)
+    engine: Engine | None = Field(None, description="closed or autograd; left out, closed wherever it applies")
+    lr_lam: float = Field(1e-2, gt=0.0, description="step size of the multipliers")
+    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="momentum of candidates and multipliers")
+    weight_stationarity: float = Field(
+        1.0, gt=0.0, description="weight of the stationarity loss, alpha_1 of Haim et al. 2022, Eq. 8"
+    )
+    weight_floor: float = Field(5.0, ge=0.0, description="weight of the multipliers' lower bound, alpha_2 of Eq. 8")
+    weight_prior: float = Field(1.0, ge=0.0, description="weight of the pixel prior, alpha_3 of Eq. 8")
+    floor: Hinge = Field(
+        Hinge.SQUARED, description="penalty on multipliers below their lower bound; off where signs are learnt"
+    )
+    prior: Hinge = Field(Hinge.SQUARED, description="penalty on pixels outside their range; off in the plane")
+    box_low: float = Field(-1.0, description="smallest centred pixel the prior allows")
+    box_high: float = Field(1.0, description="largest centred pixel the prior allows")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.box_low >= self.box_high:
+            raise ValueError(f"box_low must be below box_high, got {self.box_low} and {self.box_high}")
+        if self.lr_x is None or self.lam_scale is None:
+            raise ValueError("recipe paper needs lr_x and lam_scale")
+        return self
+
+
+def _authors(lr_x: float, x_init_scale: float, lam_min: float, alpha: float) -> dict[str, Any]:
+    return {
+        "recipe": "paper",
+        "lr_x": lr_x,
+        "lr_lam": 1e-4,
+        "x_init_scale": x_init_scale,
+        "lam_min": lam_min,
+        "alpha": alpha,
+        "floor": Hinge.SQUARED,
+        "prior": Hinge.SQUARED,
+    }
+
+
+# Hyper-parameters released with the papers' code, found there by searches of 100 runs each.
+AUTHORS_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "mnist-a": _authors(0.0305, 0.035, 0.447, 150.0),
+    "mnist-b": _authors(0.282, 0.0017, 0.415, 19.2),
+    "cifar10-a": _authors(0.555, 0.00089, 0.498, 19.1),
+    "cifar10-b": _authors(0.346, 0.0045, 0.494, 21.7),
+}
 
 
 class _Point(NamedTuple):
@@ -32,12 +84,12 @@ class _Point(NamedTuple):
 class PaperRecipe:
     """State: candidates x (m, d), multipliers lam (m,), their velocities, the number of iterations done."""
 
-    def __init__(self, target: Target, settings: AttackSettings, seed: int) -> None:
+    def __init__(self, target: Target, settings: PaperSettings, seed: int) -> None:
         assert settings.lr_x is not None
         assert settings.lam_scale is not None
         self.settings = settings
         self.lr_x, self.lam_scale = settings.lr_x, settings.lam_scale
-        self.engine = make_engine(target, settings)
+        self.engine = make_engine(target, settings, settings.engine)
         self.policy = settings.label_policy(target.objective)
         device, dtype = attack_device(settings), DTYPES[settings.dtype]
         d = math.prod(target.architecture.input_shape)
@@ -107,3 +159,34 @@ class PaperRecipe:
             getattr(self, name).copy_(tensors[name])
         self.iteration = int(tensors["iteration"])
         self._known = None
+
+
+def _cost(settings: PaperSettings, size: NetworkSize) -> Cost:
+    if settings.engine is Engine.CLOSED and size.dense:
+        return closed_form_cost(settings, size, in_span=False)
+    return autograd_cost(settings, size)
+
+
+def _check(target: Target, settings: PaperSettings) -> None:
+    make_engine(target, settings, settings.engine)
+
+
+register(
+    Attack(
+        name="paper",
+        description="the papers' own attack with their hyper-parameters, in double precision; takes hours",
+        settings=PaperSettings,
+        make=PaperRecipe,
+        defaults={
+            **AUTHORS_PRESETS["cifar10-a"],
+            "engine": Engine.AUTOGRAD,
+            "dtype": "float64",
+            "lam_scale": 1.0,
+            "iterations": 100_000,
+        },
+        presets=AUTHORS_PRESETS,
+        measure_every=25,
+        cost=_cost,
+        check=_check,
+    )
+)

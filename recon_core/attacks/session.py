@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recon_core.attacks.recipes import make_stepper
-from recon_core.attacks.settings import AttackRecipe, AttackSettings
-from recon_core.attacks.stepper import Candidates, Measurement, attack_device
+from recon_core.attacks.registry import find_attack, make_stepper
+from recon_core.attacks.settings import AttackSettings
+from recon_core.attacks.stepper import Candidates, Confident, Measurement, attack_device
 from recon_core.attacks.target import Target
 from recon_core.errors import InputError
 from recon_core.observing import Observer, Resume
 
-_MEASURE_EVERY = {AttackRecipe.FAST: 10, AttackRecipe.PAPER: 25}
 # What all snapshots of a run may take; with very many candidates fewer are kept.
 _SNAPSHOT_BYTES = 64 * 2**20
 _QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
@@ -34,15 +33,25 @@ _HOPELESS = 1e6
 class StopReason(StrEnum):
     """Why an attack, or one seed of it, ended, as a sentence."""
 
-    ITERATIONS = "did all its iterations"
-    TIME = "used up its time"
+    ITERATIONS = "finished all iterations"
+    TIME = "reached its time limit"
     CANCELLED = "was stopped on request and can be resumed"
-    DIVERGED = "lost its footing: the loss is no longer a finite number; try a smaller lr_x, lr_lam or alpha"
+    DIVERGED = "diverged: the loss is no longer finite; try a smaller lr_x, lr_lam or alpha"
+
+    @classmethod
+    def _missing_(cls, value: object) -> StopReason | None:
+        """As version 0.1 wrote it into checkpoints that may still be resumed."""
+        return cls.__members__.get(_REASONS_OF_0_1.get(str(value).partition(":")[0], ""))
+
+
+_REASONS_OF_0_1 = {"did all its iterations": "ITERATIONS", "used up its time": "TIME", "lost its footing": "DIVERGED"}
 
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """What an attack leaves, the m candidates of each seed one after the other (M = m * seeds finished).
+    """What an attack leaves, the candidates of each seed one after the other.
+
+    M = m * seeds finished, except where a recipe hands over more; then `confidence` (M,) in [0, 1] says how sure it is.
 
     `candidates` (M, *input_shape), centred: the training mean is not known here. `multipliers` (M,) in the
     unit of `Candidates`; `labels` (M,) class indices; `seeds` (M,) says whose each is. `snapshots` holds
@@ -56,6 +65,7 @@ class AttackOutcome:
     seeds: Tensor
     summary: dict[str, Any]
     snapshots: dict[str, Tensor]
+    confidence: Tensor | None = None
 
 
 class _Snapshot(NamedTuple):
@@ -78,6 +88,7 @@ class _Part(NamedTuple):
 
     found: _Snapshot
     facts: dict[str, Any]
+    confidence: Tensor | None = None
 
 
 def attack(target: Target, settings: AttackSettings, observer: Observer, resume: Resume | None = None) -> AttackOutcome:
@@ -95,7 +106,7 @@ class _Session:
     def __init__(self, target: Target, settings: AttackSettings, observer: Observer) -> None:
         self.target, self.settings, self.observer = target, settings, observer
         self.norms = target.squared_norms().tolist()
-        self.measure_every = settings.measure_every or _MEASURE_EVERY[settings.recipe]
+        self.measure_every = settings.measure_every or find_attack(settings.recipe).measure_every
         self.snapshot_every = self._snapshot_interval()
         self.parts: list[_Part] = []
         self.snapshots: list[_Snapshot] = []
@@ -233,11 +244,17 @@ class _Session:
             self._report(row)
         own = [taken for taken in self.snapshots if taken.step >= self._part_start]
         found = own[-1] if own[-1].step == self.step else self._snapshot()
+        confidence: Tensor | None = None
         if reason is StopReason.DIVERGED:
             found = next((taken for taken in reversed(own) if taken.finite), found)
             self.observer.log(f"seed {self.seed} at iteration {self.iteration} {reason}")
+        elif isinstance(self.stepper, Confident):
+            candidates, confidence = self.stepper.found()
+            found = _Snapshot(self.step, *(tensor.to("cpu", copy=True) for tensor in _single(candidates)))
         facts = {name: value for name, value in row.items() if name not in ("step", "seconds")}
-        self.parts.append(_Part(found, {**facts, "iterations": self.iteration, "reason": str(reason)}))
+        self.parts.append(
+            _Part(found, {**facts, "iterations": self.iteration, "reason": str(reason)}, _on_cpu(confidence))
+        )
 
     def _meta(self) -> dict[str, Any]:
         return {
@@ -250,6 +267,8 @@ class _Session:
         state = {f"recipe.{name}": tensor for name, tensor in self.stepper.state().items()}
         for index, part in enumerate(self.parts):
             state |= {f"part{index}.{name}": tensor for name, tensor in zip(_SNAPSHOT, part.found[1:], strict=True)}
+            if part.confidence is not None:
+                state[f"part{index}.confidence"] = part.confidence
         if self.snapshots:
             state["snapshots.steps"] = torch.tensor([taken.step for taken in self.snapshots])
             state["snapshots.x"] = torch.stack([taken.x for taken in self.snapshots])
@@ -262,8 +281,9 @@ class _Session:
         tensors, meta = resume.tensors, resume.meta
         for index, stored in enumerate(meta["parts"]):
             facts = {name: value for name, value in stored.items() if name != "step"}
+            facts["reason"] = str(StopReason(stored["reason"]))
             found = _Snapshot(stored["step"], *(tensors[f"part{index}.{name}"] for name in _SNAPSHOT))
-            self.parts.append(_Part(found, facts))
+            self.parts.append(_Part(found, facts, tensors.get(f"part{index}.confidence")))
         self.iteration = int(meta["iteration"])
         self.seconds_before = float(meta["seconds"])
         self.stepper = make_stepper(self.target, self.settings, self.seed)
@@ -282,14 +302,13 @@ class _Session:
             reason = StopReason(steady[-1].facts["reason"])  # other seeds did find something
         best = min(steady, key=lambda part: math.inf if part.facts["residual"] is None else part.facts["residual"])
         m = self.settings.m
-        first = parts[0]
         summary = {
             **{name: value for name, value in best.facts.items() if name not in ("iterations", "reason")},
             "reason": str(reason),
             "steps": sum(part.facts["iterations"] for part in parts),
             "seconds": round(self.seconds, 4),
             "m": m,
-            "candidates": m * len(steady),
+            "candidates": sum(len(part.found.x) for part in steady),
             "seeds": [part.facts for part in parts],
             "recipe": str(self.settings.recipe),
             "objective": str(self.target.objective),
@@ -303,7 +322,8 @@ class _Session:
             "multipliers": torch.stack([taken.multipliers for taken in self.snapshots]),
             "labels": torch.stack([taken.labels for taken in self.snapshots]),
         }
-        seeds = [torch.full_like(first.found.labels, int(part.facts["seed"])) for part in steady]
+        sure = [part.confidence for part in steady if part.confidence is not None]
+        seeds = [torch.full_like(part.found.labels, int(part.facts["seed"])) for part in steady]
         return AttackOutcome(
             reason,
             candidates=self._shaped(torch.cat([part.found.x for part in steady])),
@@ -312,7 +332,12 @@ class _Session:
             seeds=torch.cat(seeds),
             summary=summary,
             snapshots=snapshots,
+            confidence=torch.cat(sure) if len(sure) == len(steady) else None,
         )
+
+
+def _on_cpu(values: Tensor | None) -> Tensor | None:
+    return None if values is None else values.float().cpu()
 
 
 def _single(candidates: Candidates) -> Candidates:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from recon_core.attacks.autograd_loss import AutogradStationarity
-from recon_core.attacks.settings import AttackSettings, Engine
+from recon_core.attacks.settings import AttackSettings, Engine, StationaritySettings
 from recon_core.attacks.stationarity import DenseStationarity, StationarityEngine, StationarityLoss
 from recon_core.attacks.target import Target
 from recon_core.devices import DTYPES, pick_device
@@ -57,6 +57,20 @@ class Stepper(Protocol):
     def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
+class Found(NamedTuple):
+    """What a recipe hands over at its end, k candidates, and how sure it is of each, (k,) in [0, 1]."""
+
+    candidates: Candidates
+    confidence: Tensor | None
+
+
+@runtime_checkable
+class Confident(Protocol):
+    """A recipe that has more to hand over at its end than it shows under way."""
+
+    def found(self) -> Found: ...
+
+
 def attack_device(settings: AttackSettings) -> torch.device:
     """Where this attack runs; MPS has no float64, so a float64 run that left the choice open takes the CPU."""
     device = pick_device(settings.device)
@@ -67,10 +81,10 @@ def attack_device(settings: AttackSettings) -> torch.device:
     return torch.device("cpu")
 
 
-def make_engine(target: Target, settings: AttackSettings) -> StationarityEngine:
+def make_engine(target: Target, settings: StationaritySettings, engine: Engine | None = None) -> StationarityEngine:
     """The engine asked for, or the closed form wherever it applies, in full input space."""
     dense = target.architecture.dense
-    chosen = settings.engine or (Engine.CLOSED if dense else Engine.AUTOGRAD)
+    chosen = engine or (Engine.CLOSED if dense else Engine.AUTOGRAD)
     if chosen is Engine.CLOSED and not dense:
         raise InputError(f"engine closed needs a dense network, got {target.architecture}; use engine=autograd")
     kind = DenseStationarity if chosen is Engine.CLOSED else AutogradStationarity

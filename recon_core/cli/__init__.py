@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from recon_core.cli import match, places, reconstruct, runs, study, training
+from recon_core.cli import dashboard, match, places, reconstruct, runs, study, training
 from recon_core.cli.console import complain
 from recon_core.errors import AfterimageError, InputError
 from recon_core.version import __version__
@@ -23,9 +23,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Afterimage: train a classifier, then draw its training images back out of its weights.",
 )
+app.command("dashboard")(dashboard.dashboard)
 app.command("train")(training.train)
 app.command("presets")(training.presets)
 app.command("import-model")(reconstruct.import_model)
+app.command("attacks")(reconstruct.attacks)
 app.command("reconstruct")(reconstruct.reconstruct)
 app.command("baseline")(reconstruct.baseline)
 app.command("search")(reconstruct.search)

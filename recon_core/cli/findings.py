@@ -8,6 +8,7 @@ from typing import Any
 from recon_core.cli.console import out
 from recon_core.cli.match import findings as match_findings
 from recon_core.store import Run, RunStore
+from recon_core.units import LOG10_LOSS, log10_loss
 
 Result = Mapping[str, Any]
 
@@ -22,7 +23,7 @@ def print_findings(run: Run) -> None:
 def _training(run: Run, result: Result) -> list[str]:
     explained = 1 - result["kkt_layer1"] ** 2
     lines = [
-        f"log loss {result['log_loss']:.2f}, train error {result['train_error']:.1%}, "
+        f"{LOG10_LOSS} {log10_loss(result['log_loss']):.1f}, train error {result['train_error']:.1%}, "
         f"smallest margin {result['margin_min']:.4g}",
         f"{result['on_margin']} of {result['n']} samples are on the margin; "
         f"{explained:.0%} of layer 1 is explained by samples (KKT residual {result['kkt_layer1']:.2f})",
@@ -30,7 +31,7 @@ def _training(run: Run, result: Result) -> list[str]:
     if "test_error" in result:
         lines.append(f"test error {result['test_error']:.1%}, test loss {result['test_loss']:.3g}")
     if "log10_epochs" in result:
-        lines.append(f"as far as 10^{result['log10_epochs']:.1f} epochs of gradient descent at the papers' rate")
+        lines.append(f"equivalent to 10^{result['log10_epochs']:.1f} epochs of gradient descent at the papers' rate")
     if "gradient_norm" in result:
         lines.append(f"gradient norm {result['gradient_norm']:.3f} of the decay term (0 is stationary)")
     return [*lines, _attack_next(run)]
@@ -73,7 +74,7 @@ def _residuals(result: Result) -> str:
     """Shares of the squared weights that the candidates leave unexplained."""
     depth = sum(name.startswith("residual_layer") for name in result)
     layers = ", ".join(_share(result[f"residual_layer{index + 1}"]) for index in range(depth))
-    return f"relative residual {_share(result['residual'])}; layer by layer {layers}"
+    return f"relative KKT residual {_share(result['residual'])}; layer by layer {layers}"
 
 
 def _share(value: float | None) -> str:

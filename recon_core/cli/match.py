@@ -25,7 +25,7 @@ def match(
         ),
     ],
     untrained: Annotated[
-        str | None, typer.Option(metavar="RUN", help="A run of [b]baseline --kind untrained[/b], for the floor.")
+        str | None, typer.Option(metavar="RUN", help="A run of [b]baseline --kind untrained[/b], for the chance level.")
     ] = None,
     threshold: Annotated[
         float | None, typer.Option(help="SSIM above which a reconstruction is good.", show_default="0.4")
@@ -41,6 +41,12 @@ def match(
     search_size: Annotated[str | None, typer.Option(help="full, half or quarter.", show_default="full")] = None,
     ncc_share: Annotated[float | None, typer.Option(help="Protocol haim only.", show_default="0.9")] = None,
     max_merged: Annotated[int | None, typer.Option(help="Candidates merged into one at most.")] = None,
+    multiplier_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Points: leave out candidates below this part of the largest multiplier.", show_default="0.05"
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the table, the grid and the figures there.")
@@ -52,7 +58,7 @@ def match(
     name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
 ) -> None:
-    """Match candidates with the training images and count what leaked, with the floors beside the count.
+    """Match candidates with the training images and count what leaked, with the chance level beside the count.
 
     Neighbours are kept: another threshold or merge factor does not search again.
     """
@@ -67,6 +73,7 @@ def match(
         "search_size": search_size,
         "ncc_share": ncc_share,
         "max_merged": max_merged,
+        "multiplier_share": multiplier_share,
         "device": device,
     }
     store = store_of(context)
@@ -76,6 +83,7 @@ def match(
     from recon_core.config import parse_config
     from recon_core.kinds import perform
     from recon_core.runs import stopping_on_signals
+    from recon_core.runs.match_request import create_match
     from recon_core.runs.match_source import MatchConfig, load_source
 
     config = parse_config(MatchConfig, values)
@@ -84,13 +92,7 @@ def match(
         data = load_source(store, config, progress=lambda message, fraction: listener(fraction, message)).data
     if export is not None:
         _check_folder(export)
-    run = store.create(
-        "match",
-        config.model_dump(mode="json"),
-        name=name,
-        parents=[*config.runs, *([config.untrained] if config.untrained else [])],
-        command=["python", "-m", "recon_core", "match", *config.runs, *_options(given, values)],
-    )
+    run = create_match(store, config, name)
     with stopping_on_signals() as stop, progress_bar("match", quiet) as listener:
         state = perform(run, stop, listener, data)
     status = run.status()
@@ -106,12 +108,12 @@ def match(
 
 
 def findings(result: Mapping[str, Any]) -> list[str]:
-    """A match run's result in plain words: the count, its floors, membership, seeds."""
+    """A match run's result in plain words: the count, its chance level, membership, seeds."""
     lines = _image_findings(result) if result["kind"] == "images" else _point_findings(result)
     if result["auc"] is not None:
         lines.append(
-            f"as a test of membership: AUC {result['auc']:.3f}, "
-            f"{result['tpr_at_1_percent_fpr']:.1%} of members found at 1% false alarms"
+            f"membership test: AUC {result['auc']:.3f}, "
+            f"{result['tpr_at_1_percent_fpr']:.1%} true-positive rate at 1% false positives"
         )
     if (seeds := result["seeds"]) is not None:
         lines.append(
@@ -131,19 +133,19 @@ def _image_findings(result: Mapping[str, Any]) -> list[str]:
         else f"correlations above {settings['ncc_share']:g} of the best"
     )
     lines = [
-        f"{count['good']} of {count['of']} training images come back with SSIM ({count['ssim_kind']}) above "
+        f"{count['good']} of {count['of']} training images reconstructed with SSIM ({count['ssim_kind']}) above "
         f"{count['threshold']:g}, from {count['unique']} different candidates of {count['candidates']}",
         f"protocol {settings['protocol']}, {merging}, vote {settings['vote']}, assignment {settings['assignment']}",
-        f"floor: the mean image alone matches {count['floor_mean_image']} of them",
+        f"chance level: the mean image alone matches {count['floor_mean_image']} of them",
     ]
     if count["floor_untrained"] is not None:
         lines.append(
-            f"floor: {count['untrained_candidates']} candidates of an untrained network match "
+            f"chance level: {count['untrained_candidates']} candidates of an untrained network match "
             f"{count['floor_untrained']} of them"
         )
     if count["non_members"] is not None:
         lines.append(
-            f"floor: of {count['non_members_of']} images never trained on, the same candidates match "
+            f"chance level: of {count['non_members_of']} held-out images, the same candidates match "
             f"{count['non_members']}"
         )
     if count["capped"]:
@@ -159,7 +161,7 @@ def _point_findings(result: Mapping[str, Any]) -> list[str]:
         if count["floor_untrained"] is not None:
             line += f"; an untrained network's candidates find {count['floor_untrained']}"
         if count["non_members"] is not None:
-            line += f"; of {count['non_members_of']} points never trained on, {count['non_members']} are found"
+            line += f"; of {count['non_members_of']} held-out points, {count['non_members']} are found"
         lines.append(line)
     return lines
 
@@ -173,16 +175,6 @@ def _base(store: RunStore, runs: Sequence[str]) -> dict[str, Any]:
     if len(runs) > 1:
         raise InputError(f"run {matches[0]} is a match run and goes alone; name the reconstruct runs, or it only")
     return dict(store.open(matches[0]).config)
-
-
-def _options(given: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
-    chosen = {key: values.get(key) for key in given}
-    return [
-        part
-        for key, value in chosen.items()
-        if value is not None
-        for part in (f"--{key.replace('_', '-')}", str(value))
-    ]
 
 
 def _check_folder(folder: Path) -> None:

@@ -1,18 +1,21 @@
-"""`import-model`, `reconstruct`, `baseline` and `search`: from weights to candidates."""
+"""`import-model`, `attacks`, `reconstruct`, `baseline` and `search`: from weights to candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from recon_core.cli.console import note
+from recon_core.cli.console import note, out
 from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
 from recon_core.cli.stores import store_of
-from recon_core.cli.training import finish
+from recon_core.cli.training import perform_and_report
 from recon_core.errors import InputError
 from recon_core.store import Run, RunStore
 from recon_core.store.ids import is_id
@@ -28,7 +31,7 @@ ModelOption = Annotated[
 ShapeOption = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where a file does not tell.")
 ]
-RecipeOption = Annotated[str | None, typer.Option(help="fast or paper.", show_default="fast")]
+RecipeOption = Annotated[str | None, typer.Option(help="Which attack; see [b]attacks[/b].", show_default="fast")]
 PresetOption = Annotated[str | None, typer.Option("--preset", "-p", help="Hyper-parameters the authors released.")]
 SettingsOption = Annotated[
     list[str] | None,
@@ -48,11 +51,40 @@ def import_model(
 ) -> None:
     """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
     from recon_core.runs.models import read_foreign
-    from recon_core.runs.requests import queue_import
+    from recon_core.runs.requests import create_import
 
     shape = _shape(input_shape)
     read_foreign(file, shape)
-    finish(queue_import(store_of(context), file, shape, name), quiet)
+    perform_and_report(create_import(store_of(context), file, shape, name), quiet)
+
+
+def attacks(
+    name: Annotated[str | None, typer.Argument(help="Show the settings of one attack.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """List the attacks that --recipe takes, or what can be set of one of them."""
+    from recon_core.attacks import ATTACKS, find_attack
+
+    shown = list(ATTACKS.values()) if name is None else [find_attack(name)]
+    if as_json:
+        listed = [
+            {"name": a.name, "description": a.description, "settings": a.setting_names, "presets": list(a.presets)}
+            for a in shown
+        ]
+        typer.echo(json.dumps(listed))
+        return
+    if name is None:
+        table = Table("attack", "what", "presets", box=None, pad_edge=False)
+        for attack in shown:
+            table.add_row(attack.name, attack.description, ", ".join(attack.presets))
+    else:
+        (attack,) = shown
+        usual = attack.settings(recipe=attack.name).model_dump(mode="json")
+        table = Table("setting", "default", "what", box=None, pad_edge=False)
+        for setting, field in attack.settings.model_fields.items():
+            value = "" if usual[setting] is None else str(usual[setting])
+            table.add_row(setting, value, escape(field.description or ""))
+    out().print(table)
 
 
 def reconstruct(
@@ -75,10 +107,11 @@ def reconstruct(
     Settings come from the preset, then the options, then --set; later ones win. Ctrl-C leaves a run that
     `runs resume` continues.
     """
+    from recon_core.attacks.registry import find_attack_preset
     from recon_core.runs.reconstruction import ReconstructConfig, attack_settings, check_request, warning_for
-    from recon_core.runs.requests import queue_reconstruction
+    from recon_core.runs.requests import create_reconstruction
 
-    base = _preset(preset, recipe)
+    base = find_attack_preset(preset, recipe)
     given = _given(settings, recipe=recipe, m=m, seeds=seeds)
     source = _find_model(store_of(context), model, _shape(input_shape))
     chosen = attack_settings(source.model, given, base)
@@ -87,7 +120,7 @@ def reconstruct(
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)
-    finish(queue_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+    perform_and_report(create_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
 
 
 def baseline(
@@ -111,7 +144,7 @@ def baseline(
         attack_settings,
         check_request,
     )
-    from recon_core.runs.requests import queue_reconstruction
+    from recon_core.runs.requests import create_reconstruction
 
     given = _given(settings, recipe=recipe, m=m)
     if kind == Baseline.INVERSION:
@@ -123,7 +156,7 @@ def baseline(
     config = asked.model_copy(update={"settings": chosen})
     check_request(source.model, config)
     owner = source.in_store(quiet)
-    finish(queue_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+    perform_and_report(create_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
 
 
 def search(
@@ -133,7 +166,9 @@ def search(
     sampler: Annotated[str, typer.Option(help="random, tpe or halving.")] = "tpe",
     ranges: Annotated[str, typer.Option(help="Whose: haim2022 or buzaglo2023.")] = "haim2022",
     iterations: Annotated[int | None, typer.Option(help="Of each attack.", show_default="5000")] = None,
-    recipe: Annotated[str | None, typer.Option(help="fast or paper.", show_default="paper")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Attack of each trial; see [b]attacks[/b].", show_default="paper")
+    ] = None,
     m: CountOption = None,
     seed: Annotated[int, typer.Option(help="Of the numbers drawn.")] = 0,
     workers: WorkersOption = None,
@@ -166,7 +201,7 @@ def search(
     """
     from recon_core.config import parse_config
     from recon_core.runs.reconstruction import warning_for
-    from recon_core.studies.requests import queue_search
+    from recon_core.studies.requests import create_search
     from recon_core.studies.search import SearchConfig, check_search, check_storage, trial_settings
     from recon_core.studies.trials import SearchSettings
 
@@ -183,7 +218,7 @@ def search(
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)
-    finish(queue_search(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
+    perform_and_report(create_search(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
 
 
 @dataclass(frozen=True)
@@ -204,11 +239,11 @@ class _Source:
         from recon_core.kinds import perform
         from recon_core.runs import StopFlag
         from recon_core.runs.models import imported_before
-        from recon_core.runs.requests import queue_import
+        from recon_core.runs.requests import create_import
 
         run = imported_before(self.store, self.file, self.input_shape)
         if run is None:
-            run = queue_import(self.store, self.file, self.input_shape)
+            run = create_import(self.store, self.file, self.input_shape)
             perform(run, StopFlag())
         if not quiet:
             note(f"{self.file} is run {run.id}")
@@ -239,19 +274,6 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(f"--input-shape is written as 3,32,32 or as 2, got {text!r}") from None
-
-
-def _preset(name: str | None, recipe: str | None) -> Mapping[str, Any]:
-    from recon_core.attacks import AUTHORS_PRESETS
-
-    if name is None:
-        return {}
-    if name not in AUTHORS_PRESETS:
-        raise InputError(f"unknown preset {name!r}; the authors released {', '.join(AUTHORS_PRESETS)}")
-    preset = AUTHORS_PRESETS[name]
-    if recipe not in (None, preset["recipe"]):
-        raise InputError(f"preset {name} is of recipe {preset['recipe']}, got --recipe {recipe}; leave one of them out")
-    return preset
 
 
 def _given(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:

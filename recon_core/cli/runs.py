@@ -139,12 +139,12 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
-    from recon_core.cli.training import finish
+    from recon_core.cli.training import perform_and_report
     from recon_core.scheduling import move
 
     run = store_of(context).open(run_id)
     move(run, {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus})
-    finish(run, quiet)
+    perform_and_report(run, quiet)
 
 
 @app.command()
@@ -152,13 +152,13 @@ def repeat(
     context: typer.Context, run_id: RunId, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
 ) -> None:
     """Do a run's work once more, as a new run."""
-    from recon_core.cli.training import finish
+    from recon_core.cli.training import perform_and_report
 
     store = store_of(context)
     old = store.open(run_id)
     name = None if old.name == old.id else old.name
     new = store.create(old.kind, old.config, name=name, parents=old.parents, command=old.command)
-    finish(new, quiet)
+    perform_and_report(new, quiet)
 
 
 @app.command()

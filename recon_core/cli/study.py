@@ -15,7 +15,7 @@ from recon_core.cli.console import note, out
 from recon_core.cli.findings import print_findings
 from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
 from recon_core.cli.stores import store_of
-from recon_core.cli.training import finish
+from recon_core.cli.training import perform_and_report
 from recon_core.errors import InputError
 from recon_core.store import Run, RunState, RunStore
 
@@ -58,9 +58,9 @@ def study(
     if name is None:
         raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
     from recon_core.config import parse_config
-    from recon_core.scheduling import move, place_words
+    from recon_core.scheduling import move, place_arguments
     from recon_core.studies.starting import begun_before, check_data
-    from recon_core.studies.study import StudyConfig, queue_study
+    from recon_core.studies.study import StudyConfig, create_study
 
     plan = _plan(name, size).restricted(only or (), panel or (), seeds)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
@@ -68,18 +68,18 @@ def study(
     check_data(plan)
     run = begun_before(store, plan)
     if run is not None and run.status().state is RunState.DONE:
-        note(f"this very study was done before as {run.id}")
+        note(f"this study has already been run as {run.id}")
         _tell(run, quiet)
         return
     check_cluster(config)
     if run is None:
-        words = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
-        run = queue_study(store, config, [*words, *_words(only, panel, seeds), *place_words(config)])
+        arguments = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
+        run = create_study(store, config, [*arguments, *_restrictions(only, panel, seeds), *place_arguments(config)])
     else:
         move(run, places)
         if not quiet:
-            note(f"going on with {run.id}")
-    finish(run, quiet)
+            note(f"continuing {run.id}")
+    perform_and_report(run, quiet)
 
 
 def report(
@@ -108,10 +108,10 @@ def _plan(name: str, size: str) -> StudyPlan:
     return find_study(name).plan(StudySize(size))
 
 
-def _words(only: Sequence[str] | None, panels: Sequence[str] | None, seeds: int | None) -> list[str]:
-    words = [word for value in only or () for word in ("--only", value)]
-    words += [word for value in panels or () for word in ("--panel", value)]
-    return words if seeds is None else [*words, "--seeds", str(seeds)]
+def _restrictions(only: Sequence[str] | None, panels: Sequence[str] | None, seeds: int | None) -> list[str]:
+    arguments = [word for value in only or () for word in ("--only", value)]
+    arguments += [word for value in panels or () for word in ("--panel", value)]
+    return arguments if seeds is None else [*arguments, "--seeds", str(seeds)]
 
 
 def _tell(run: Run, quiet: bool) -> None:
@@ -140,11 +140,11 @@ def _list(store: RunStore, as_json: bool) -> None:
         return
     table = Table("study", "what", "where", "quick here", "full here", box=None, pad_edge=False)
     for row in listed:
-        cells = [_cost_words(row["costs"].get(size)) for size in StudySize]
+        cells = [_cost_text(row["costs"].get(size)) for size in StudySize]
         table.add_row(row["name"], row["title"], row["where"], *cells)
     out().print(table)
     note("estimated for this machine as it is; a study that shares runs with an earlier one takes less")
 
 
-def _cost_words(cost: Any) -> str:
-    return "–" if cost is None else f"{cost.words}, {cost.models} models"
+def _cost_text(cost: Any) -> str:
+    return "–" if cost is None else f"{cost.text}, {cost.models} models"

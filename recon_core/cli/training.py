@@ -52,9 +52,11 @@ def train(
     from recon_core.models import architecture_of
 
     architecture_of(chosen.model, data.input_shape, data.outputs)
-    from recon_core.runs.requests import queue_train
+    from recon_core.runs.requests import create_training
 
-    finish(queue_train(store, chosen, name or (None if preset == NO_PRESET else preset)), quiet, data=data)
+    perform_and_report(
+        create_training(store, chosen, name or (None if preset == NO_PRESET else preset)), quiet, data=data
+    )
 
 
 def training_config(preset: str, size: Size, file: Path | None, settings: list[str]) -> TrainConfig:
@@ -75,7 +77,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def finish(run: Run, quiet: bool, data: Any = None) -> None:
+def perform_and_report(run: Run, quiet: bool, data: Any = None) -> None:
     """Do the run's work in this process, with a progress bar, and say how it ended."""
     from recon_core.kinds import perform
     from recon_core.runs import stopping_on_signals

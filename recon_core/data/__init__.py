@@ -4,6 +4,7 @@ source (planar, embedded, full sets, the user's own) -> `ImageSet` -> task cut o
 """
 
 from recon_core.data.loading import describe_source, load_task
+from recon_core.data.registry import Reader, register_source
 from recon_core.data.tasks import PARTITIONS
 from recon_core.data.torchvision_import import import_torchvision
 from recon_core.data.types import Progress, SourceInfo, TaskData, signs_of
@@ -11,10 +12,12 @@ from recon_core.data.types import Progress, SourceInfo, TaskData, signs_of
 __all__ = [
     "PARTITIONS",
     "Progress",
+    "Reader",
     "SourceInfo",
     "TaskData",
     "describe_source",
     "import_torchvision",
     "load_task",
+    "register_source",
     "signs_of",
 ]

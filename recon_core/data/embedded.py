@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from recon_core.config import Source
 from recon_core.data.class_names import CIFAR10_CLASSES, FACE_CLASSES, MNIST_CLASSES
 from recon_core.data.types import ImageSet, Pixels, SourceInfo, Split
 from recon_core.errors import InputError
+from recon_core.project_files import project_file
 
-ASSETS = Path(__file__).parents[2] / "assets"
+ASSETS = project_file("assets")
 
 FACES_PER_KIND = 100
 FACES_TRAIN_PER_KIND = 70
 
-EMBEDDED: dict[Source, SourceInfo] = {
+EMBEDDED: dict[str, SourceInfo] = {
     Source.MNIST: SourceInfo(
         "MNIST digits", MNIST_CLASSES, 2000, 1000, (1, 28, 28), "the first images of MNIST, in their order"
     ),
@@ -29,11 +28,11 @@ EMBEDDED: dict[Source, SourceInfo] = {
 }
 
 
-def read_embedded(source: Source) -> ImageSet:
+def read_embedded(source: str) -> ImageSet:
     """Read one of `EMBEDDED` whole."""
-    if source is Source.FACES:
+    if source == Source.FACES:
         return _faces()
-    path = ASSETS / f"{source.value}_subset.npz"
+    path = ASSETS / f"{source}_subset.npz"
     if not path.is_file():
         raise InputError(f"the embedded images {path} are missing; restore the assets folder of this project")
     with np.load(path, allow_pickle=False) as arrays:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from recon_core.config import DataConfig, Source
 from recon_core.data.embedded import EMBEDDED, read_embedded
 from recon_core.data.image_folder import describe_folder, read_folder
 from recon_core.data.image_npz import describe_npz, read_npz
-from recon_core.data.planar import CLASS_NAMES, MAX_POINTS, planar_task
+from recon_core.data.planar import PLANAR, planar_task
+from recon_core.data.registry import READERS, Reader
 from recon_core.data.tasks import cut_task, plan_task
 from recon_core.data.torchvision_sets import FULL_SETS, read_full
-from recon_core.data.types import ImageSet, Progress, SourceInfo, TaskData
+from recon_core.data.types import Progress, SourceInfo, TaskData
 from recon_core.errors import InputError
-
-_PLANAR: dict[Source, str] = {
-    Source.CIRCLE: "points at equal angles on the unit circle",
-    Source.SPIRAL: "two arms of one turn each",
-    Source.CHESSBOARD: "4 x 4 squares",
-}
 
 
 def load_task(config: DataConfig, *, progress: Progress | None = None) -> TaskData:
@@ -24,30 +21,46 @@ def load_task(config: DataConfig, *, progress: Progress | None = None) -> TaskDa
 
     What can be said without pixels is said first: a request that cannot be met downloads nothing.
     """
-    if config.source.planar:
-        return planar_task(config)
-    plan = plan_task(config, describe_source(config.source, config.path).class_names)
-    return cut_task(config, plan, _read(config, progress))
+    reader = _reader(config.source)
+    if reader.points is not None:
+        return reader.points(config)
+    assert reader.images is not None
+    plan = plan_task(config, reader.describe(config.path).class_names)
+    return cut_task(config, plan, reader.images(config, progress))
 
 
-def describe_source(source: Source, path: str | None = None) -> SourceInfo:
+def describe_source(source: str, path: str | None = None) -> SourceInfo:
     """Classes, counts and shape of a source; `path` for the user's own. Pixels are read of one image at most."""
-    if source in _PLANAR:
-        return SourceInfo(source.value.capitalize(), CLASS_NAMES, MAX_POINTS, 2 * MAX_POINTS, (2,), _PLANAR[source])
-    if source in EMBEDDED:
-        return EMBEDDED[source]
-    if source in FULL_SETS:
-        return FULL_SETS[source]
+    return _reader(source).describe(path)
+
+
+def _reader(source: str) -> Reader:
+    if source not in READERS:
+        raise InputError(f"nothing here reads source {source!r}; there are {', '.join(READERS)}")
+    return READERS[source]
+
+
+def _needed(path: str | None, source: str) -> str:
     if path is None:
         raise InputError(f"source {source} needs path: the {source} to read, e.g. data.path=my_images")
-    return describe_folder(path) if source is Source.FOLDER else describe_npz(path)
+    return path
 
 
-def _read(config: DataConfig, progress: Progress | None) -> ImageSet:
-    if config.source in EMBEDDED:
-        return read_embedded(config.source)
-    if config.source in FULL_SETS:
-        return read_full(config.source, progress)
-    if config.path is None:
-        raise InputError(f"source {config.source} needs path: the {config.source} to read")
-    return read_folder(config.path, progress) if config.source is Source.FOLDER else read_npz(config.path)
+def _fixed(info: SourceInfo) -> Callable[[str | None], SourceInfo]:
+    return lambda _: info
+
+
+for _name, _info in PLANAR.items():
+    READERS[_name] = Reader(_fixed(_info), points=planar_task)
+for _name, _info in EMBEDDED.items():
+    READERS[_name] = Reader(_fixed(_info), lambda config, _: read_embedded(config.source))
+for _name, _info in FULL_SETS.items():
+    READERS[_name] = Reader(_fixed(_info), lambda config, progress: read_full(config.source, progress))
+READERS[Source.FOLDER] = Reader(
+    lambda path: describe_folder(_needed(path, Source.FOLDER)),
+    lambda config, progress: read_folder(_needed(config.path, Source.FOLDER), progress),
+)
+READERS[Source.NPZ] = Reader(
+    lambda path: describe_npz(_needed(path, Source.NPZ)),
+    lambda config, _: read_npz(_needed(config.path, Source.NPZ)),
+)

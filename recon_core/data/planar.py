@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from recon_core.config import DataConfig, PlanarLabels, Source
 from recon_core.data.tasks import balanced_test, samples_per_side
-from recon_core.data.types import Indices, TaskData
+from recon_core.data.types import Indices, SourceInfo, TaskData
 from recon_core.errors import InputError
 
 CLASS_NAMES = ("negative", "positive")
@@ -75,7 +75,7 @@ def _labels(config: DataConfig, n: int) -> Indices:
         case PlanarLabels.RANDOM:
             return np.random.default_rng([config.seed, 0]).permutation(alternating)
         case PlanarLabels.ARCS:
-            if config.source is not Source.CIRCLE:
+            if config.source != Source.CIRCLE:
                 raise InputError(f"labels=arcs goes with source circle; use alternating or random with {config.source}")
             return (np.arange(n) < n // 2).astype(np.int64)
 
@@ -129,7 +129,15 @@ def _chessboard(n: int) -> Layout:
     return Layout(train, (train[:, None] + aside).reshape(-1, 2))
 
 
-_LAYOUTS: dict[Source, Callable[[int], Layout]] = {
+PLANAR: dict[str, SourceInfo] = {
+    name: SourceInfo(name.capitalize(), CLASS_NAMES, MAX_POINTS, 2 * MAX_POINTS, (2,), note)
+    for name, note in (
+        (Source.CIRCLE, "points at equal angles on the unit circle"),
+        (Source.SPIRAL, "two arms of one turn each"),
+        (Source.CHESSBOARD, "4 x 4 squares"),
+    )
+}
+_LAYOUTS: dict[str, Callable[[int], Layout]] = {
     Source.CIRCLE: _circle,
     Source.SPIRAL: _spiral,
     Source.CHESSBOARD: _chessboard,

@@ -9,7 +9,7 @@ on 8,000 of CIFAR-10's 10,000: 4,000 vehicles, 4,000 of the 6,000 animals).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recon_core.config import DataConfig, Selection, Source, Task
+from recon_core.config import DataConfig, Selection, Task
 from recon_core.data.types import ImageSet, Indices, Pixels, Split, TaskData
 from recon_core.errors import InputError
+from recon_core.sources import SOURCES
 
 DEFAULT_N = 50
 DEFAULT_PLANAR_N = 20
@@ -187,7 +188,7 @@ def _two_sides(config: DataConfig, class_names: tuple[str, ...]) -> tuple[Side, 
             f"classes={','.join(config.classes)!r} goes with task multiclass; "
             f"for task {config.task} give a partition, e.g. data.partition='{class_names[0]}|{class_names[1]}'"
         )
-    chosen = config.partition or DEFAULT_PARTITIONS.get(config.source)
+    chosen = config.partition or config.source.kind.partition
     if chosen in PARTITIONS:
         return PARTITIONS[chosen].split(class_names)
     if chosen is not None:
@@ -259,17 +260,12 @@ PARTITIONS: dict[str, Partition] = {
 }
 """Splits by name, negative side | positive side; any other is written out as 'a,b|c,d'."""
 
-DEFAULT_PARTITIONS: dict[Source, str] = {
-    Source.MNIST: "odd-even",
-    Source.MNIST_FULL: "odd-even",
-    Source.CIFAR10: "animals-vehicles",
-    Source.CIFAR10_FULL: "animals-vehicles",
-    Source.FACES: "faces",
-}
-
 # -- refusals --------------------------------------------------------------------------------------
 
-_LARGER = {Source.MNIST: Source.MNIST_FULL, Source.CIFAR10: Source.CIFAR10_FULL}
+
+def _and(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _refuse_planar_settings(config: DataConfig) -> None:
@@ -277,7 +273,7 @@ def _refuse_planar_settings(config: DataConfig) -> None:
         value = getattr(config, key)
         if value != DataConfig.model_fields[key].default:
             raise InputError(
-                f"{key}={value} goes with the planar sources circle, spiral and chessboard; "
+                f"{key}={value} goes with the planar sources {_and(n for n, k in SOURCES.items() if k.planar)}; "
                 f"leave it out with source {config.source}"
             )
 
@@ -293,7 +289,7 @@ def _refuse_shortage(config: DataConfig, plan: TaskPlan, sides: Indices) -> None
         raise InputError(f"source {_origin(config)} has no images of class {name!r}; leave that class out")
     by_class = plan.request.setting.startswith("per_class")
     fits = f"per_class={available}" if by_class else f"n={available * len(plan.sides)}"
-    larger = _LARGER.get(config.source)
+    larger = config.source.kind.larger
     raise InputError(
         f"{plan.request.setting} needs {plan.request.per_side} images of {name!r} but source {_origin(config)} "
         f"has {available}; use {fits} or less" + (f", or data.source={larger}" if larger else "")
@@ -306,7 +302,7 @@ def _refuse_untestable(config: DataConfig, plan: TaskPlan, sides: Indices) -> No
         name = plan.sides[int(counts.argmin())].name
         raise InputError(
             f"the test set of {_origin(config)} has no images of {name!r}; add some, or give no test set "
-            "so that the images not trained on are used"
+            "so that the held-out images are used"
         )
 
 

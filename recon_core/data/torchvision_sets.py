@@ -37,7 +37,7 @@ MAX_ARCHIVE_BYTES = 2**29
 
 _NOTE = "downloaded on first use"
 
-FULL_SETS: dict[Source, SourceInfo] = {
+FULL_SETS: dict[str, SourceInfo] = {
     Source.MNIST_FULL: SourceInfo("MNIST, full", MNIST_CLASSES, 60_000, 10_000, (1, 28, 28), _NOTE),
     Source.FASHION_MNIST: SourceInfo("Fashion-MNIST", FASHION_MNIST_CLASSES, 60_000, 10_000, (1, 28, 28), _NOTE),
     Source.CIFAR10_FULL: SourceInfo("CIFAR-10, full", CIFAR10_CLASSES, 50_000, 10_000, (3, 32, 32), _NOTE),
@@ -52,7 +52,7 @@ class _Origin(NamedTuple):
     instead: Source
 
 
-_ORIGINS: dict[Source, _Origin] = {
+_ORIGINS: dict[str, _Origin] = {
     Source.MNIST_FULL: _Origin("MNIST", Source.MNIST),
     Source.FASHION_MNIST: _Origin("FashionMNIST", Source.MNIST),
     Source.CIFAR10_FULL: _Origin("CIFAR10", Source.CIFAR10),
@@ -85,7 +85,7 @@ def data_folder() -> Path:
     return Path(os.environ.get("AFTERIMAGE_DATA") or "~/.cache/afterimage").expanduser().absolute()
 
 
-def read_full(source: Source, progress: Progress | None = None) -> ImageSet:
+def read_full(source: str, progress: Progress | None = None) -> ImageSet:
     """Read one of `FULL_SETS`, fetching its files first where they are not there yet."""
     report = progress or (lambda _text, _fraction: None)
     report(f"reading {source}", None)
@@ -104,7 +104,7 @@ def read_full(source: Source, progress: Progress | None = None) -> ImageSet:
     return ImageSet(parts[0], parts[1], FULL_SETS[source].class_names)
 
 
-def _read_parts(source: Source, dataset: Any, root: Path) -> tuple[Split, Split] | None:
+def _read_parts(source: str, dataset: Any, root: Path) -> tuple[Split, Split] | None:
     """Train and test as torchvision reads them, None where it finds its files missing."""
     try:
         train, test = (
@@ -119,7 +119,7 @@ def _read_parts(source: Source, dataset: Any, root: Path) -> tuple[Split, Split]
     return train, test
 
 
-def _damaged(source: Source, dataset: Any, root: Path, error: Exception) -> InputError:
+def _damaged(source: str, dataset: Any, root: Path, error: Exception) -> InputError:
     folder = _archives(dataset, root).unpacked
     return InputError(
         f"the files of {source} in {folder} cannot be read ({str(error) or type(error).__name__}); "
@@ -153,7 +153,7 @@ def _archives(dataset: Any, root: Path) -> _Archives:
     return _Archives((archive,), root, root / dataset.base_folder)
 
 
-def _provide(source: Source, dataset: Any, root: Path, report: Progress) -> None:
+def _provide(source: str, dataset: Any, root: Path, report: Progress) -> None:
     """Fetch and unpack what is missing; one process at a time."""
     wanted = _archives(dataset, root)
     try:

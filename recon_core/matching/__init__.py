@@ -1,1 +1,1 @@
-"""Which training images the candidates show: neighbours, merging, scores, and the floors a count stands on."""
+"""Which training images the candidates show: neighbours, merging, scores, and the controls a count is compared with."""

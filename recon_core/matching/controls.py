@@ -1,11 +1,12 @@
-"""The floors under a count: what would match although nothing leaked."""
+"""The controls beside a count: what would match although nothing leaked."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from scipy import stats
 from torch import Tensor
@@ -17,9 +18,23 @@ from recon_core.matching.scaling import stretch
 from recon_core.matching.ssim import SsimKind, ssim
 
 
+def chance_level(
+    of: int, *, mean_image: int | None, untrained: int | None, held_out: int | None, held_out_of: int | None
+) -> int:
+    """Of `of` training samples, how many would count as reconstructed although nothing leaked.
+
+    The largest of the controls that were run: samples matched by the mean image alone, by the candidates of an
+    untrained network, and the held-out samples that the same candidates match, as a share of the training set.
+    """
+    levels = [mean_image or 0, untrained or 0]
+    if held_out is not None and held_out_of:
+        levels.append(math.ceil(held_out * of / held_out_of))
+    return max(levels)
+
+
 @dataclass(frozen=True)
 class LeakCount:
-    """A count and its floors, all at one threshold. None means that control was not run."""
+    """A count and its controls, all at one threshold. None means that control was not run."""
 
     good: int
     unique: int
@@ -39,8 +54,41 @@ class LeakCount:
     capped: int
     """Training images whose merge reached its limit; see `MatchSettings.max_merged`."""
     candidates: int
-    """Larger pools match more by chance, so an untrained floor is only as good as its pool is large."""
+    """Larger pools match more by chance, so this control is only as good as its pool is large."""
     untrained_candidates: int | None
+
+    @property
+    def chance(self) -> int:
+        return chance_level(
+            self.of,
+            mean_image=self.floor_mean_image,
+            untrained=self.floor_untrained,
+            held_out=self.non_members,
+            held_out_of=self.non_members_of,
+        )
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, eq=False)
+class Controlled(Generic[T]):
+    """Something for the training images, and the same for each control that is to be run."""
+
+    members: T
+    untrained: T | None = None
+    """The same training images with candidates of an untrained network."""
+    non_members: T | None = None
+    """Images outside the training set with the same candidates."""
+
+    def map(self, make: Callable[[T], U]) -> Controlled[U]:
+        """In this order: the training images, the untrained network, the held-out images."""
+        return Controlled(
+            make(self.members),
+            None if self.untrained is None else make(self.untrained),
+            None if self.non_members is None else make(self.non_members),
+        )
 
 
 @dataclass(frozen=True)
@@ -71,6 +119,14 @@ class Evidence:
                 f"the untrained control matched {len(self.untrained.ssim)} training images, "
                 f"the count is of {len(self.matching.ssim)}; use the same training images"
             )
+
+    @property
+    def matchings(self) -> Controlled[Matching]:
+        return Controlled(self.matching, self.untrained, self.non_members)
+
+    @classmethod
+    def of(cls, matchings: Controlled[Matching], mean_image: Tensor) -> Evidence:
+        return cls(matchings.members, mean_image, matchings.untrained, matchings.non_members)
 
     def at(self, threshold: float) -> LeakCount:
         check_threshold(threshold)

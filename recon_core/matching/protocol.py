@@ -28,6 +28,10 @@ LEAST_KEPT = 1000
 RANGE_SLACK = 1e-3  # how far rounding may take train_x + mean out of [0, 1]
 
 
+GOOD_SSIM = 0.4
+"""SSIM above which both papers call a reconstruction good."""
+
+
 class Protocol(StrEnum):
     BUZAGLO = "buzaglo"
     """Buzaglo et al. 2023, App. A: merge all within merge_factor times the nearest distance, add the mean, stretch."""
@@ -91,7 +95,7 @@ def check_merge_factor(merge_factor: float) -> None:
 
 def check_threshold(threshold: float) -> None:
     if not -1 <= threshold <= 1:
-        raise InputError(f"the SSIM threshold must lie in [-1, 1], got {threshold}; the papers use 0.4")
+        raise InputError(f"the SSIM threshold must lie in [-1, 1], got {threshold}; the papers use {GOOD_SSIM}")
 
 
 @dataclass(frozen=True)

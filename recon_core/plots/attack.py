@@ -24,8 +24,8 @@ _SMALLEST_MARK, _LARGEST_MARK = 5.0, 14.0
 def plot_residuals(curves: ResidualCurves) -> go.Figure:
     """On a logarithmic axis; each seed's curve begins anew."""
     drawn = figure(
-        "What the candidates do not explain yet",
-        "residual: squared weights left over, as a part of all; 1 explains nothing, 0 all",
+        "KKT residual of the attack",
+        "relative KKT residual: share of the squared weights unexplained",
         "step" if len(set(curves.seeds.tolist())) == 1 else "step, one seed after the other",
         "residual",
     )

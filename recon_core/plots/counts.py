@@ -14,7 +14,7 @@ from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, conditions
 def plot_count_by_threshold(counts: CountByThreshold, settings: MatchSettings, threshold: float) -> go.Figure:
     drawn = figure(
         f"Good reconstructions of {counts.of} training images",
-        f"{conditions(settings)}; dashed lines are floors: what matches although nothing leaked",
+        f"{conditions(settings)}; dashed: chance levels, what matches although nothing leaked",
         f"threshold of {ssim_name(settings)}",
         "images above the threshold",
     )
@@ -23,7 +23,7 @@ def plot_count_by_threshold(counts: CountByThreshold, settings: MatchSettings, t
     if counts.untrained is not None:
         _line(drawn, counts.thresholds, counts.untrained, "untrained network", PURPLE, "dashdot")
     if counts.non_members is not None:
-        name = f"{counts.non_members_of} images not trained on"
+        name = f"{counts.non_members_of} held-out images"
         _line(drawn, counts.thresholds, counts.non_members, name, ORANGE, "dash")
     drawn.add_vline(x=threshold, line={"color": BLACK, "width": 1})
     return drawn

@@ -1,4 +1,4 @@
-"""Good reconstructions against weight decay, with floors (Buzaglo et al. 2023, Section 5)."""
+"""Good reconstructions against weight decay, with chance levels (Buzaglo et al. 2023, Section 5)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def plot_decay_curve(curve: DecayCurve, settings: MatchSettings) -> go.Figure:
     """Counts on a logarithmic axis of decay; models without decay stand apart on the left, at "none"."""
     drawn = figure(
         f"Good reconstructions of {curve.of} training images by weight decay",
-        f"{conditions(settings, curve.threshold)}; dashed lines are floors: what matches although nothing leaked",
+        f"{conditions(settings, curve.threshold)}; dashed: chance levels, what matches although nothing leaked",
         "weight decay λ",
         "good reconstructions",
     )
-    floors: dict[str, tuple[Callable[[DecayPoint], int | None], str, str]] = {
+    controls: dict[str, tuple[Callable[[DecayPoint], int | None], str, str]] = {
         "mean image alone": (lambda point: point.floor_mean_image, GREY, "dot"),
         "untrained network": (lambda point: point.floor_untrained, PURPLE, "dashdot"),
-        "images not trained on": (lambda point: point.non_members, ORANGE, "dash"),
+        "held-out images": (lambda point: point.non_members, ORANGE, "dash"),
     }
-    for name, (value, colour, dash) in floors.items():
+    for name, (value, colour, dash) in controls.items():
         _add_series(drawn, curve, value, name, colour, dash, symbol="line-ew")
     _add_series(drawn, curve, lambda point: point.good, "reconstructions", BLUE, "solid", symbol="circle")
     decays = sorted({point.weight_decay for point in curve.with_decay})
     ticks = [*([none_position(curve)] if curve.without else []), *decays]
-    names = [*(["none"] if curve.without else []), *map(decay_words, decays)]
+    names = [*(["none"] if curve.without else []), *map(decay_label, decays)]
     drawn.update_xaxes(type="log", tickvals=ticks, ticktext=names, range=_range(ticks))
     drawn.update_yaxes(rangemode="tozero", range=[-0.02 * curve.of, 1.05 * curve.of])
     if curve.without and decays:
@@ -42,7 +42,7 @@ def plot_decay_curve(curve: DecayCurve, settings: MatchSettings) -> go.Figure:
     return drawn
 
 
-def decay_words(weight_decay: float) -> str:
+def decay_label(weight_decay: float) -> str:
     """'none', '1e-5', '0.001'."""
     if weight_decay == 0:
         return "none"
@@ -96,7 +96,7 @@ def _add_series(
 
 
 def _of(point: DecayPoint, name: str) -> str:
-    of = point.non_members_of if name == "images not trained on" else point.of
+    of = point.non_members_of if name == "held-out images" else point.of
     return f" of {of}"
 
 

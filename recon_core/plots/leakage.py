@@ -35,7 +35,7 @@ AXIS_TITLES = {
 # Shape as well as colour says the class, for prints in grey.
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon", "hexagon", "triangle-down")
 _COLOURS = (BLUE, ORANGE, SKY, PURPLE, BLACK, GREY)
-_FLOOR_LOOKS = {
+_CONTROL_LOOKS = {
     "mean_image_ssim": ("mean image alone", GREY, "line-ew"),
     "untrained_ssim": ("untrained network", PURPLE, "line-ns"),
 }
@@ -65,22 +65,22 @@ def plot_leakage(
     *,
     chosen: Collection[int] | None = None,
     ringed: int | None = None,
-    show_floors: bool = False,
+    show_controls: bool = False,
 ) -> go.Figure:
     """One point for each training sample. Every point's customdata begins with its sample number.
 
-    `chosen` samples stand out from the others, `ringed` is circled, and `show_floors` draws what each floor scores on
-    each sample.
+    `chosen` samples stand out from the others, `ringed` is circled, and `show_controls` draws what each control scores
+    on each sample.
     """
     errors = [
         f"{name} error {error:.1%}"
         for name, error in (("train", scatter.train_error), ("test", scatter.test_error))
         if error is not None
     ]
-    caption = "; ".join([_count_words(scatter, threshold), conditions(settings, threshold), *errors])
+    caption = "; ".join([_count_text(scatter, threshold), conditions(settings, threshold), *errors])
     drawn = figure(f"SSIM against {AXIS_TITLES[axis]}", caption, AXIS_TITLES[axis], ssim_name(settings))
-    if show_floors:
-        _add_floors(drawn, scatter, axis)
+    if show_controls:
+        _add_controls(drawn, scatter, axis)
     for trace in _class_traces(scatter, axis, class_names, chosen):
         drawn.add_trace(trace)
     if ringed is not None:
@@ -91,7 +91,7 @@ def plot_leakage(
 
 
 def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: float) -> go.Figure:
-    """Several models side by side on common axes, each with its count and its floors."""
+    """Several models side by side on common axes, each with its count and its chance level."""
     if not panels:
         raise InputError("small multiples need at least 1 model, got none; choose some")
     columns = min(_MOST_COLUMNS, len(panels))
@@ -102,13 +102,13 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
         shared_xaxes="all",
         shared_yaxes="all",
         subplot_titles=[
-            f"<b>{literal(panel.name)}</b><br>{_short_words(panel.scatter, threshold)}" for panel in panels
+            f"<b>{literal(panel.name)}</b><br>{_short_text(panel.scatter, threshold)}" for panel in panels
         ],
         horizontal_spacing=0.04,
         vertical_spacing=0.34 / rows,
     )
     said = sorted({conditions(panel.settings, threshold) for panel in panels})
-    caption = f"{' / '.join(said)}; floor: the mean image alone or, where attacked, an untrained network"
+    caption = f"{' / '.join(said)}; chance level: the mean image alone or, where attacked, an untrained network"
     dress(drawn, f"SSIM against {AXIS_TITLES[axis]}, model by model", caption)
     named: set[str] = set()
     for index, panel in enumerate(panels):
@@ -140,16 +140,18 @@ def _ssim_range(scatters: Sequence[LeakScatter]) -> list[float]:
     return [lowest - 0.05, 1.05]
 
 
-def _count_words(scatter: LeakScatter, threshold: float) -> str:
-    """The count never stands without its floors."""
+def _count_text(scatter: LeakScatter, threshold: float) -> str:
+    """The count never stands without its chance level."""
     count = f"{scatter.good(threshold)} of {len(scatter.ssim)} good"
-    floors = ", ".join(f"{name} {matched}" for name, matched in scatter.floors(threshold).items())
-    return f"{count} (floor: {floors})" if floors else count
+    controls = ", ".join(f"{name} {matched}" for name, matched in scatter.controls(threshold).items())
+    return f"{count} (chance level: {controls})" if controls else count
 
 
-def _short_words(scatter: LeakScatter, threshold: float) -> str:
-    floor = max(scatter.floors(threshold).values(), default=None)
-    return f"{scatter.good(threshold)} of {len(scatter.ssim)} good" + ("" if floor is None else f", floor {floor}")
+def _short_text(scatter: LeakScatter, threshold: float) -> str:
+    chance = max(scatter.controls(threshold).values(), default=None)
+    return f"{scatter.good(threshold)} of {len(scatter.ssim)} good" + (
+        "" if chance is None else f", chance level {chance}"
+    )
 
 
 def _class_traces(
@@ -202,15 +204,15 @@ def _ring(scatter: LeakScatter, axis: LeakAxis, sample: int) -> go.Scatter:
     )
 
 
-def _add_floors(drawn: go.Figure, scatter: LeakScatter, axis: LeakAxis) -> None:
+def _add_controls(drawn: go.Figure, scatter: LeakScatter, axis: LeakAxis) -> None:
     positions = scatter.to_frame().assign(x=scatter.along(axis))
-    for column, (name, colour, symbol) in _FLOOR_LOOKS.items():
+    for column, (name, colour, symbol) in _CONTROL_LOOKS.items():
         if column in positions:
             drawn.add_scatter(
                 x=positions["x"],
                 y=positions[column],
                 mode="markers",
-                name=f"floor: {name}",
+                name=f"chance level: {name}",
                 customdata=positions[["sample", "id"]],
                 hovertemplate=f"image %{{customdata[1]}}: {name} scores %{{y:.3f}}<extra></extra>",
                 marker={"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}},

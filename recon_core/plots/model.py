@@ -8,6 +8,7 @@ from recon_core.analysis.models import ModelRow, ModelTable
 from recon_core.analysis.multipliers import MultiplierHistogram
 from recon_core.analysis.weights import SingularValues
 from recon_core.plots.style import BLUE, figure
+from recon_core.units import LOG10_LOSS
 
 _ROW = 26  # pixels
 
@@ -39,7 +40,7 @@ def plot_singular_values(values: SingularValues) -> go.Figure:
 def _count(row: ModelRow) -> str:
     if row.reconstructed is None:
         return ""
-    return str(row.reconstructed) if row.floor is None else f"{row.reconstructed} (floor {row.floor})"
+    return str(row.reconstructed) if row.chance is None else f"{row.reconstructed} (chance level {row.chance})"
 
 
 def plot_models(table: ModelTable) -> go.Figure:
@@ -49,7 +50,7 @@ def plot_models(table: ModelTable) -> go.Figure:
         "model": [row.name for row in rows],
         "architecture": [row.architecture for row in rows],
         "n": [row.n for row in rows],
-        "train loss": [f"{row.train_loss:.2e}" if row.train_loss else f"e^{row.log_train_loss:.0f}" for row in rows],
+        LOG10_LOSS: [f"{row.log10_train_loss:.1f}" for row in rows],
         "train error": [f"{row.train_error:.1%}" for row in rows],
         "test accuracy": ["" if row.test_accuracy is None else f"{row.test_accuracy:.1%}" for row in rows],
         "test loss": ["" if row.test_loss is None else f"{row.test_loss:.3g}" for row in rows],

@@ -14,10 +14,10 @@ from recon_core.errors import InputError
 from recon_core.plots.attack import log_ticks
 from recon_core.plots.style import BLUE, GREY, ORANGE, PURPLE, SKY, figure
 
-PARAMETER_WORDS = {
+PARAMETER_LABELS = {
     "lr_x": "step size of candidates (lr_x)",
     "x_init_scale": "size at the start (x_init_scale)",
-    "lam_min": "floor of multipliers (lam_min)",
+    "lam_min": "lower bound of multipliers (lam_min)",
     "alpha": "sharpness of ReLU's gate (alpha)",
 }
 
@@ -147,12 +147,12 @@ def _ticks(span: Range) -> list[float]:
 
 def plot_importance(importance: ParameterImportance) -> go.Figure:
     drawn = figure(
-        "Which numbers mattered",
+        "Hyper-parameter importance",
         f"how far the best {importance.top} of {importance.of} trials lie apart from all of them (PED-ANOVA)",
         "share",
         "",
     )
-    names = [PARAMETER_WORDS.get(name, name) for name in importance.shares]
+    names = [PARAMETER_LABELS.get(name, name) for name in importance.shares]
     shares = list(importance.shares.values())
     drawn.add_bar(
         x=shares,

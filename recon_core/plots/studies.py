@@ -1,4 +1,4 @@
-"""Curves of a study: means with 95% intervals over seeds, dashed references, floors; images aligned across values.
+"""Curves of a study: means with 95% intervals over seeds, references, chance levels; images aligned across values.
 
 Every mark of a single model carries its cell's id as customdata, so that a click finds the runs behind it.
 """
@@ -18,10 +18,10 @@ from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY, figur
 
 _LOOKS = ((BLUE, "circle"), (ORANGE, "diamond"), (PURPLE, "square"), (SKY, "triangle-up"), (BLACK, "x"), (GREY, "star"))
 _DASHES = ("dash", "dashdot", "longdash", "dot")
-_FLOOR_LOOKS = {
-    Measure.MEAN_IMAGE: ("floor: mean image alone", GREY, "dot"),
-    Measure.UNTRAINED: ("floor: untrained network", PURPLE, "dot"),
-    Measure.NON_MEMBERS: ("floor: images not trained on", ORANGE, "dot"),
+_CONTROL_LOOKS = {
+    Measure.MEAN_IMAGE: ("chance level: mean image alone", GREY, "dot"),
+    Measure.UNTRAINED: ("chance level: untrained network", PURPLE, "dot"),
+    Measure.NON_MEMBERS: ("chance level: held-out images", ORANGE, "dot"),
 }
 _RATES = (Measure.TRAIN_ERROR, Measure.TEST_ERROR, Measure.SHARE, Measure.EXPLAINED, Measure.RESIDUAL)
 _CROWDED = 8  # labels on the axis from here on are turned
@@ -59,12 +59,17 @@ class Series:
 
 
 def plot_curves(
-    title: str, caption: str, y_title: str, axis: StudyAxis, series: Sequence[Series], floors: Sequence[StudyCurve] = ()
+    title: str,
+    caption: str,
+    y_title: str,
+    axis: StudyAxis,
+    series: Sequence[Series],
+    controls: Sequence[StudyCurve] = (),
 ) -> go.Figure:
-    """Each series a line with its interval and its models as marks; references dashed across; floors dotted."""
+    """Each series a line with its interval and its models as marks; references dashed across; chance levels dotted."""
     drawn = figure(literal(title), literal(caption), literal(axis.title), y_title)
-    for curve in floors:
-        _add_floor(drawn, axis, curve)
+    for curve in controls:
+        _add_control(drawn, axis, curve)
     for number, one in enumerate(series):
         colour, symbol = _LOOKS[number % len(_LOOKS)]
         _add_references(drawn, axis, one, colour, named=len(series) == 1)
@@ -113,7 +118,7 @@ def _add_series(drawn: go.Figure, axis: StudyAxis, one: Series, colour: str, sym
         marker={"color": colour, "symbol": symbol, "size": 11},
         cliponaxis=False,  # or marks at 0 are cut in half
         error_y=_interval(points, colour),
-        customdata=[[point.rows[0].cell, literal(point.label), _interval_words(point)] for point in points],
+        customdata=[[point.rows[0].cell, literal(point.label), _interval_text(point)] for point in points],
         hovertemplate="<b>%{customdata[1]}</b><br>" + name + ": %{customdata[2]}<extra></extra>",
     )
     several = [(place, point) for place, point in zip(places, points, strict=True) if len(point.rows) > 1]
@@ -146,7 +151,7 @@ def _interval(points: Sequence[CurvePoint], colour: str) -> dict[str, object] | 
     return {"type": "data", "array": above, "arrayminus": below, "color": colour, "thickness": 1.5, "width": 5}
 
 
-def _interval_words(point: CurvePoint) -> str:
+def _interval_text(point: CurvePoint) -> str:
     return literal(str(point.spread)) + (f", {len(point.rows)} seeds" if len(point.rows) > 1 else "")
 
 
@@ -164,13 +169,13 @@ def _add_references(drawn: go.Figure, axis: StudyAxis, one: Series, colour: str,
             mode="lines",
             name=f"{label}: {point.spread.mean:.3g}",
             line={"color": own, "width": 2, "dash": _DASHES[number % len(_DASHES)]},
-            customdata=[[point.rows[0].cell, label, _interval_words(point)]] * 2,
+            customdata=[[point.rows[0].cell, label, _interval_text(point)]] * 2,
             hovertemplate="<b>%{customdata[1]}</b><br>%{customdata[2]}<extra></extra>",
         )
 
 
-def _add_floor(drawn: go.Figure, axis: StudyAxis, curve: StudyCurve) -> None:
-    name, colour, dash = _FLOOR_LOOKS[curve.measure]
+def _add_control(drawn: go.Figure, axis: StudyAxis, curve: StudyCurve) -> None:
+    name, colour, dash = _CONTROL_LOOKS[curve.measure]
     places = [axis.place(point.label, point.position) for point in curve.points]
     drawn.add_scatter(
         x=places,
@@ -179,7 +184,7 @@ def _add_floor(drawn: go.Figure, axis: StudyAxis, curve: StudyCurve) -> None:
         name=name,
         line={"color": colour, "width": 1.5, "dash": dash},
         marker={"color": colour, "symbol": "line-ew", "size": 12, "line": {"width": 2, "color": colour}},
-        customdata=[[point.rows[0].cell, literal(point.label), _interval_words(point)] for point in curve.points],
+        customdata=[[point.rows[0].cell, literal(point.label), _interval_text(point)] for point in curve.points],
         hovertemplate="<b>%{customdata[1]}</b><br>" + name + ": %{customdata[2]}<extra></extra>",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recon_core.attacks import AUTHORS_PRESETS, AttackRecipe, AttackSettings
+from recon_core.attacks import ATTACKS, AttackSettings, attack_presets
 from recon_core.errors import InputError
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import (
@@ -15,13 +15,6 @@ from recon_core.runs.reconstruction import (
     attack_settings,
 )
 from recon_core.store import Run
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "fast": {"recipe": AttackRecipe.FAST},
-    "paper": {"recipe": AttackRecipe.PAPER},
-    **AUTHORS_PRESETS,
-}
-"""Where an attack may start from, by name: a recipe with its own choices, or what the authors released."""
 
 _LEAST_CANDIDATES = 100
 _PER_SAMPLE = 2  # as both papers do
@@ -62,7 +55,13 @@ def baseline_request(
     return ReconstructConfig(model=model_run.id, settings=attack_settings(model, given), baseline=baseline)
 
 
+def starting_points() -> dict[str, Mapping[str, Any]]:
+    """What an attack may start from, by name: an attack with its own choices, or released hyper-parameters."""
+    return {**{name: {"recipe": name} for name in ATTACKS}, **attack_presets()}
+
+
 def _preset(name: str) -> Mapping[str, Any]:
-    if name not in PRESETS:
-        raise InputError(f"unknown preset {name!r}; there are {', '.join(PRESETS)}")
-    return PRESETS[name]
+    known = starting_points()
+    if name not in known:
+        raise InputError(f"unknown preset {name!r}; there are {', '.join(known)}")
+    return known[name]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from recon_core.runs.match_cache import MatchCache, cache_key, content_digest
 from recon_core.matching.neighbours import Neighbours
 from recon_core.matching.protocol import Matching, MatchSettings, Prepared, neighbours_for, neighbours_kept, prepare
+from recon_core.runs.match_cache import MatchCache, cache_key, content_digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +19,10 @@ class Batch:
     """Images and what they are known by in the cache."""
 
     images: Tensor
-    digest: str
 
-
-def batch_of(images: Tensor) -> Batch:
-    return Batch(images, content_digest(images))
+    @cached_property
+    def digest(self) -> str:
+        return content_digest(self.images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class CachedMatcher:
-    """Matches on `device` with one set of settings; results are on the CPU."""
+    """Matches on `device` with one set of settings; results are on the CPU. Without a cache it computes."""
 
-    cache: MatchCache
+    cache: MatchCache | None
     settings: MatchSettings
     device: torch.device
 
@@ -67,8 +67,11 @@ class CachedMatcher:
                 "ssim_by_factor": torch.stack(others) if others else matching.ssim.new_empty(0, len(matching.ssim)),
             }
 
-        key = cache_key("scores", images.digest, candidates.digest, content_digest(mean), self.settings, tuple(factors))
-        found = self.cache.tensors(key, compute)
+        if self.cache is None:
+            found = {name: tensor.cpu() for name, tensor in compute().items()}
+        else:
+            about = (images.digest, candidates.digest, content_digest(mean), self.settings, tuple(factors))
+            found = self.cache.tensors(cache_key("scores", *about), compute)
         by_factor = found.pop("ssim_by_factor")
         non_finite, constant = found.pop("left_out").tolist()
         matching = Matching(
@@ -82,6 +85,9 @@ class CachedMatcher:
         return Scored(matching, by_factor)
 
     def _neighbours(self, images: Batch, candidates: Batch, on_device: Tensor) -> Neighbours:
+        if self.cache is None:
+            return neighbours_for(images.images, on_device, self.settings)
+
         def compute() -> dict[str, Tensor]:
             found = neighbours_for(images.images, on_device, self.settings)
             facts = torch.tensor([found.dimension, found.candidates, found.non_finite, found.constant])

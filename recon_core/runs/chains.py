@@ -10,12 +10,12 @@ import torch
 
 from recon_core.config import TrainConfig
 from recon_core.data import load_task
-from recon_core.runs.match_request import queue_match
+from recon_core.models import Network, architecture_of
+from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import INVERSION_STEPS, Baseline, ReconstructConfig, attack_settings
-from recon_core.runs.requests import queue_reconstruction, queue_train
-from recon_core.models import Network, architecture_of
+from recon_core.runs.requests import create_reconstruction, create_training
 from recon_core.store import Run, RunStore
 
 
@@ -33,7 +33,7 @@ class Chain:
         return (self.train, self.attack, *self.baselines.values(), *([self.match] if self.match else []))
 
 
-def queue_attack_chain(
+def create_attack_chain(
     store: RunStore,
     config: TrainConfig,
     *,
@@ -48,17 +48,17 @@ def queue_attack_chain(
     """
     model = planned_model(config)
     requests = attack_requests(model, attack or {}, baselines)
-    train = queue_train(store, config, name)
-    found, *others = queue_attacks(store, train, requests)
-    floors = dict(zip(baselines, others, strict=True))
-    floor = floors.get(Baseline.UNTRAINED)
-    asked = MatchConfig(runs=(found.id,), untrained=None if floor is None else floor.id)
-    return Chain(train, found, floors, queue_match(store, asked) if match else None)
+    train = create_training(store, config, name)
+    found, *others = create_attacks(store, train, requests)
+    controls = dict(zip(baselines, others, strict=True))
+    untrained = controls.get(Baseline.UNTRAINED)
+    asked = MatchConfig(runs=(found.id,), untrained=None if untrained is None else untrained.id)
+    return Chain(train, found, controls, create_match(store, asked) if match else None)
 
 
-def queue_attacks(store: RunStore, train: Run, requests: Sequence[ReconstructConfig]) -> list[Run]:
+def create_attacks(store: RunStore, train: Run, requests: Sequence[ReconstructConfig]) -> list[Run]:
     """The same requests, of the model that run `train` has made or will make."""
-    return [queue_reconstruction(store, request.model_copy(update={"model": train.id})) for request in requests]
+    return [create_reconstruction(store, request.model_copy(update={"model": train.id})) for request in requests]
 
 
 def attack_requests(

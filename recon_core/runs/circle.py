@@ -9,9 +9,9 @@ from pydantic import Field, field_validator
 
 from recon_core.config import Frozen, PlanarLabels, TrainConfig, parse_config
 from recon_core.errors import InputError
-from recon_core.runs.chains import attack_requests, planned_model, queue_attack_chain, queue_attacks
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig
 from recon_core.presets import Size, find_preset
+from recon_core.runs.chains import attack_requests, create_attack_chain, create_attacks, planned_model
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig
 from recon_core.store import Run, RunState, RunStore, RunSummary
 
 BASELINES = (Baseline.INVERSION, Baseline.UNTRAINED)
@@ -56,8 +56,8 @@ class CircleSettings(Frozen):
     def queue(self, store: RunStore, trained: Run | None = None) -> list[Run]:
         """The runs of this circle, queued, in order; of one that is `trained` already, the attack's."""
         if trained is not None:
-            return queue_attacks(store, trained, self.attacks())
-        chain = queue_attack_chain(
+            return create_attacks(store, trained, self.attacks())
+        chain = create_attack_chain(
             store, self.training(), name=self.title(), attack=self._attack(), baselines=BASELINES, match=False
         )
         return list(chain.runs)
@@ -109,8 +109,8 @@ class CircleRuns:
         return (self.train, self.attack, self.inversion, self.untrained)
 
 
-def find_circle(store: RunStore, settings: CircleSettings) -> CircleRuns | None:
-    """The best try at these settings: a finished one, else one that is going on, else the newest."""
+def find_circle(store: RunStore, settings: CircleSettings, train_id: str | None = None) -> CircleRuns | None:
+    """The try with training run `train_id`; else a finished one, else one that is going on, else the newest."""
     wanted = settings.training().model_dump(mode="json")
     asked = settings.attacks()
     listed = store.list()
@@ -119,9 +119,10 @@ def find_circle(store: RunStore, settings: CircleSettings) -> CircleRuns | None:
         if train.kind == "train" and _config(store, train.id) == wanted:
             children = [run for run in listed if run.kind == "reconstruct" and train.id in run.parents]
             tries.append(CircleRuns(train, *(_furthest(store, children, request) for request in asked)))
+    named = [found for found in tries if found.train.id == train_id]
     finished = [found for found in tries if found.done]
     going_on = [found for found in tries if found.active]
-    return next(iter(finished or going_on or tries), None)
+    return next(iter(named or finished or going_on or tries), None)
 
 
 def _furthest(store: RunStore, children: list[RunSummary], request: ReconstructConfig) -> RunSummary | None:

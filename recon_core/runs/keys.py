@@ -17,9 +17,9 @@ from typing import Any
 from recon_core.config import DataConfig, TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.errors import AfterimageError, InputError
+from recon_core.models import Architecture
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig
-from recon_core.models import Architecture
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 
 _UNSEEN_TRAINING = ("record_every",)
@@ -47,9 +47,9 @@ def floor_key(config: ReconstructConfig, training: TrainConfig, architecture: Ar
     return _digest("floor", architecture.to_json(), start, _asked(config))
 
 
-def match_key(candidates: str, floor: str | None, config: MatchConfig) -> str:
+def match_key(candidates: str, untrained: str | None, config: MatchConfig) -> str:
     asked = config.model_dump(mode="json", exclude={"runs", "untrained", "device"})
-    return _digest("match", candidates, floor, asked)
+    return _digest("match", candidates, untrained, asked)
 
 
 def _asked(config: ReconstructConfig) -> dict[str, Any]:

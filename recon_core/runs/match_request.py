@@ -1,4 +1,4 @@
-"""Match runs put in line, the floor they lack, and whether a match run has to come first at all."""
+"""Match runs in the queue, the control they lack, and whether a match run has to come first at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recon_core.config import TrainConfig, parse_config
+from recon_core.matching.assignment import Assignment
+from recon_core.runs.commands import create_run
 from recon_core.runs.match_source import MatchConfig, candidate_run, common_model, model_run_of, usual_factor
 from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
-from recon_core.runs.requests import queue_reconstruction
-from recon_core.matching.assignment import Assignment
+from recon_core.runs.requests import create_reconstruction
 from recon_core.store import Run, RunStore
 
 QUICK_CANDIDATES = 5_000
@@ -45,26 +46,13 @@ def size_of(run: Run) -> int:
     return stated if isinstance(stated, int) else 0
 
 
-def queue_match(store: RunStore, config: MatchConfig, name: str | None = None) -> Run:
-    """A match run with these settings, and the command that repeats it."""
-    asked = config.model_dump(mode="json", exclude={"runs"})
-    usual = MatchConfig(runs=config.runs).model_dump(mode="json", exclude={"runs"})
-    options = [
-        word
-        for key, value in asked.items()
-        if value != usual[key]
-        for word in (f"--{key.replace('_', '-')}", str(value))
-    ]
-    return store.create(
-        "match",
-        config.model_dump(mode="json"),
-        name=name,
-        parents=[*config.runs, *([config.untrained] if config.untrained else [])],
-        command=["python", "-m", "recon_core", "match", *config.runs, *options],
-    )
+def create_match(store: RunStore, config: MatchConfig, name: str | None = None) -> Run:
+    """A match run with these settings."""
+    parents = [*config.runs, *([config.untrained] if config.untrained else [])]
+    return create_run(store, "match", config.model_dump(mode="json"), name=name, parents=parents)
 
 
-def queue_floor(store: RunStore, run_id: str) -> Run:
+def create_untrained_control(store: RunStore, run_id: str) -> Run:
     """The attack of run `run_id`, on an untrained network of the same shape: what chance alone would match."""
     attacked = store.open(run_id)
     model = model_run_of(store, attacked)
@@ -77,7 +65,7 @@ def queue_floor(store: RunStore, run_id: str) -> Run:
         config = parse_config(
             ReconstructConfig, {"model": model.id, "settings": settings, "baseline": Baseline.UNTRAINED}
         )
-    return queue_reconstruction(store, config)
+    return create_reconstruction(store, config)
 
 
 def is_quick(config: MatchConfig, sizes: Mapping[str, int], done: Iterable[MatchConfig]) -> bool:
@@ -88,8 +76,8 @@ def is_quick(config: MatchConfig, sizes: Mapping[str, int], done: Iterable[Match
     alike = [other for other in done if _search_of(other) == _search_of(config)]
     pooled = sum(sizes.get(run, 0) for run in config.runs)
     found = pooled <= QUICK_CANDIDATES or any(other.runs == config.runs for other in alike)
-    floor = 0 if config.untrained is None else sizes.get(config.untrained, 0)
-    return found and (floor <= QUICK_CANDIDATES or any(other.untrained == config.untrained for other in alike))
+    control = 0 if config.untrained is None else sizes.get(config.untrained, 0)
+    return found and (control <= QUICK_CANDIDATES or any(other.untrained == config.untrained for other in alike))
 
 
 def _search_of(config: MatchConfig) -> tuple[object, ...]:

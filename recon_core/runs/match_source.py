@@ -18,7 +18,7 @@ from recon_core.matching.assignment import Assignment
 from recon_core.matching.merging import Vote
 from recon_core.matching.neighbours import SearchSize, find_neighbours
 from recon_core.matching.pool import Pool, pool
-from recon_core.matching.protocol import MatchSettings, Protocol, check_merge_factor, check_threshold
+from recon_core.matching.protocol import GOOD_SSIM, MatchSettings, Protocol, check_merge_factor, check_threshold
 from recon_core.matching.ssim import SsimKind, ssim
 from recon_core.store import Run, RunState, RunStore
 
@@ -30,8 +30,8 @@ class MatchConfig(Frozen):
     """One match run, whole. Settings of matching are those of `MatchSettings`."""
 
     runs: Listed[str] = Field(description="reconstruct or search runs of one model; their candidates are pooled")
-    untrained: str | None = Field(None, description="a run on an untrained network, for the floor")
-    threshold: float = Field(0.4, description="SSIM above which a reconstruction counts as good")
+    untrained: str | None = Field(None, description="a run on an untrained network, for the chance level")
+    threshold: float = Field(GOOD_SSIM, description="SSIM above which a reconstruction counts as good")
     protocol: Protocol = Protocol.BUZAGLO
     merge_factor: float | None = Field(None, description="B; 1.1 for dense networks, 1.5 for convolutional if unset")
     ncc_share: float = 0.9
@@ -129,9 +129,9 @@ def load_source(
     pooled = pool({run_id: part["candidates"] for run_id, part in found.items()})
     _check_shape("the pooled candidates have", pooled.candidates, data)
     filled = [found[run_id] for run_id in pooled.runs]
-    floor = None if untrained is None else _candidates(untrained)
-    if floor is not None:
-        _check_shape(f"run {config.untrained} has candidates of", floor["candidates"], data)
+    control = None if untrained is None else _candidates(untrained)
+    if control is not None:
+        _check_shape(f"run {config.untrained} has candidates of", control["candidates"], data)
     source = MatchSource(
         model_run=model_run,
         model=model,
@@ -141,8 +141,8 @@ def load_source(
         labels=torch.cat([part["labels"] for part in filled]),
         seeds=torch.cat([part["seeds"] for part in filled]),
         stages={run.id: run.tensors("stages")["deduplicated"] for run in runs if run.has_tensors("stages")},
-        untrained=None if floor is None else floor["candidates"],
-        untrained_labels=None if floor is None else floor["labels"],
+        untrained=None if control is None else control["candidates"],
+        untrained_labels=None if control is None else control["labels"],
     )
     _try_out(source, config)
     return source
@@ -189,7 +189,7 @@ def _untrained_run(store: RunStore, run_id: str) -> Run:
     run = candidate_run(store, run_id)
     if run.config.get("baseline") != "untrained":
         raise InputError(
-            f"run {run_id} attacked a trained network and makes no floor; choose a run of `baseline --kind untrained`"
+            f"run {run_id} attacked a trained network and gives no chance level; choose a run of `baseline --kind untrained`"
         )
     return run
 

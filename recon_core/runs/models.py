@@ -13,9 +13,9 @@ import torch
 from recon_core.attacks import Target
 from recon_core.config import Frozen, Listed, Task, TrainConfig, parse_config
 from recon_core.errors import InputError
-from recon_core.runs.signals import StopFlag
 from recon_core.models import Architecture, Network, build_network
 from recon_core.models.foreign import ForeignModel, read_checkpoint
+from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from recon_core.runs.signals import StopFlag
 from recon_core.observing import Resume
+from recon_core.runs.signals import StopFlag
 from recon_core.store import RunWriter
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import html
 import time
 from collections.abc import Iterator
 
@@ -14,6 +14,8 @@ from recon_core.runs.listening import Listener
 
 # A log file gets a line now and then instead of a bar.
 _PLAIN_INTERVAL = 5.0
+# A notebook is sent a new picture of its bar.
+_NOTEBOOK_INTERVAL = 0.2
 
 
 @contextlib.contextmanager
@@ -22,7 +24,9 @@ def progress_bar(title: str, quiet: bool) -> Iterator[Listener]:
     console = Console(stderr=True)
     if quiet:
         yield lambda fraction, message: None
-    elif not _draws(console):
+    elif console.is_jupyter:
+        yield _notebook_bar(title)
+    elif not console.is_terminal:
         yield _plain_lines(console, title)
     else:
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
@@ -45,6 +49,18 @@ def _plain_lines(console: Console, title: str) -> Listener:
     return listen
 
 
-def _draws(console: Console) -> bool:
-    """A notebook draws a bar that moves only with ipywidgets."""
-    return console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
+def _notebook_bar(title: str) -> Listener:
+    """Plain HTML, which every notebook shows; rich's own bar needs ipywidgets."""
+    from IPython.display import HTML, display
+
+    shown = display(HTML(""), display_id=True)
+    last = -float("inf")
+
+    def listen(fraction: float | None, message: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _NOTEBOOK_INTERVAL or fraction == 1.0:
+            last = time.monotonic()
+            value = "" if fraction is None else f' value="{fraction:.3f}"'
+            shown.update(HTML(f"{title} <progress max='1'{value}></progress> {html.escape(message)}"))
+
+    return listen

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from pydantic import SerializeAsAny
 from torch import Tensor
 
 from recon_core.attacks import (
@@ -28,13 +29,13 @@ from recon_core.attacks.baselines import (
 )
 from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD, circle_stages
 from recon_core.attacks.labels import assign_labels
-from recon_core.attacks.settings import AttackRecipe
-from recon_core.attacks.stepper import make_engine
+from recon_core.attacks.registry import find_attack
+from recon_core.attacks.settings import check_settings
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
+from recon_core.runs.listening import Listener
 from recon_core.runs.models import AttackModel, model_of
 from recon_core.runs.observer import StoreObserver, last_checkpoint
-from recon_core.runs.listening import Listener
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
@@ -44,8 +45,7 @@ if TYPE_CHECKING:
 STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 # The path of a few points is cheap to keep and is played back.
 _PLANAR_SNAPSHOTS = 240
-# A step through autograd takes a few tenths of a second on a CPU, where one in closed form takes milliseconds.
-_CONVOLUTION_ITERATIONS = 150
+DEFAULT_ATTACK = AttackSettings().recipe
 INVERSION_STEPS = 500
 """Of model inversion, as the papers run it."""
 # Of the largest multiplier, where the paper's threshold would leave nothing.
@@ -69,7 +69,7 @@ class ReconstructConfig(Frozen):
 
     model: str
     """Id of the run that holds the model."""
-    settings: AttackSettings = AttackSettings()
+    settings: SerializeAsAny[AttackSettings] = AttackSettings()
     known_init: bool = False
     baseline: Baseline | None = None
     inversion_ranges: Literal["inversion", "reconstruction"] = "inversion"
@@ -79,12 +79,14 @@ def attack_settings(
     model: AttackModel, given: Mapping[str, Any], preset: Mapping[str, Any] | None = None
 ) -> AttackSettings:
     """Settings for this model: the preset, then what follows from the model, then what was given; later ones win."""
+    recipe = given.get("recipe") or (preset or {}).get("recipe") or DEFAULT_ATTACK
+    attack = find_attack(str(recipe))
+    check_settings(attack.name, given)
     follows: dict[str, Any] = {"objective": model.task}
     if model.planar:
         follows |= {"prior": "off", "snapshots": _PLANAR_SNAPSHOTS}
-    recipe = given.get("recipe") or (preset or {}).get("recipe") or AttackRecipe.FAST
-    if not model.architecture.dense and recipe == AttackRecipe.FAST:
-        follows["iterations"] = _CONVOLUTION_ITERATIONS
+    follows |= attack.network_defaults(model.architecture)
+    follows = {name: value for name, value in follows.items() if name in attack.setting_names}
     return parse_config(AttackSettings, {**(preset or {}), **follows, **given})
 
 
@@ -112,7 +114,7 @@ def check_request(model: AttackModel, config: ReconstructConfig) -> None:
     target, settings = target_of(model, config), config.settings
     assign_labels(settings.label_policy(target.objective), settings.m, target.architecture.outputs)
     if config.baseline is not Baseline.INVERSION:
-        make_engine(target, settings)
+        find_attack(settings.recipe).check(target, settings)
     elif target.architecture.outputs == 1 and settings.m % 2:
         raise InputError(f"m must be even, half to maximise and half to minimise the output, got {settings.m}")
 

@@ -16,8 +16,8 @@ class StopFlag:
 
 
 @contextlib.contextmanager
-def stopping_on_signals() -> Iterator[StopFlag]:
-    """The first signal raises the flag, a second one interrupts at once."""
+def stopping_on_signals(*numbers: signal.Signals) -> Iterator[StopFlag]:
+    """The first signal (SIGINT or SIGTERM unless named) raises the flag, a second one interrupts at once."""
     flag = StopFlag()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -25,7 +25,7 @@ def stopping_on_signals() -> Iterator[StopFlag]:
             raise KeyboardInterrupt
         flag.raised = True
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
     try:
         yield flag
     finally:

@@ -1,8 +1,8 @@
 """Places on a Ray cluster: one task for each run, which is sent to a node and comes back file by file.
 
 Nodes need Ray and the packages of requirements.txt, no disk in common with us and no copy of the project: Ray brings
-it along. While a run is away this process holds its lock, so that it reads as running here and nobody else takes it
-up. What a node did is copied back every second; when a node dies its runs go on elsewhere from what was copied last.
+it along. While a run is on a node this process holds its lock, so that it reads as running here and nobody else takes
+it up. What a node did is copied back every second; when a node dies its runs go on elsewhere from what was copied last.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recon_core.errors import AfterimageError, InputError
-from recon_core.scheduling import sync as mirror
+from recon_core.scheduling import sync
 from recon_core.scheduling.connection import connect
 from recon_core.scheduling.protocol import ATTACKS, PATIENCE, Ended, Places
-from recon_core.scheduling.remote import Parcel, perform_away
+from recon_core.scheduling.remote import RunFiles, perform_on_node
 from recon_core.scheduling.slots import thread_environment
 from recon_core.store import Run, RunState, layout, lock
 from recon_core.store.nested import ancestors, home_store
@@ -30,7 +30,7 @@ from recon_core.store.writer import tidy
 _CAPACITY_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
 _HOME_SECONDS = 120.0
-"""Without a word from `_Home`: it may have to be started first, on a machine that is busy."""
+"""Without a word from `_ReportActor`: it may have to be started first, on a machine that is busy."""
 _MOST_KEPT = 8
 """Models held for the tasks to come."""
 _MOST_NODES_LOST = 5
@@ -42,21 +42,21 @@ class News(NamedTuple):
 
     birth: str
     version: int
-    pieces: dict[str, list[mirror.Piece]]
+    changes: dict[str, list[sync.FileChange]]
 
 
-class _Home:
+class _ReportActor:
     """Where nodes report to: an actor beside whoever asked. It forgets all when it dies, and says so by `birth`."""
 
     def __init__(self) -> None:
         self._birth = uuid.uuid4().hex
-        self._pending = mirror.Pending()
+        self._pending = sync.Pending()
         self._unwanted: set[str] = set()
 
-    def report(self, task: str, birth: str | None, pieces: list[mirror.Piece]) -> tuple[bool, str]:
+    def report(self, task: str, birth: str | None, changes: list[sync.FileChange]) -> tuple[bool, str]:
         """Whether to stop, and who was told. News that follows on what somebody else was told is not taken."""
         if birth in (None, self._birth):
-            self._pending.add(task, pieces)
+            self._pending.add(task, changes)
         return task in self._unwanted, self._birth
 
     def collect(self, birth: str, arrived: int, unwanted: list[str]) -> News:
@@ -68,7 +68,7 @@ class _Home:
 
 
 @dataclass
-class _Away:
+class _RemoteRun:
     """A run that is not here."""
 
     run: Run
@@ -91,22 +91,22 @@ class RayExecutor:
         self._places, self._log = places, log
         try:
             self._check_that_a_run_fits()
-            self._home = self._start_home()
+            self._reports = self._start_reports()
         except BaseException:
             self._ray.shutdown()
             raise
         self._sent: dict[str, Any] = {}
-        self._away: dict[str, _Away] = {}
+        self._remote: dict[str, _RemoteRun] = {}
         self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
         self._birth, self._arrived = "", 0
         self._asked: Any = None
-        """Of `_Home`, and not answered yet."""
+        """Of `_ReportActor`, and not answered yet."""
         self._asked_at = 0.0
         self._closed = False
 
     def free(self) -> int:
-        return max(0, self.places() - len(self._away))
+        return max(0, self.places() - len(self._remote))
 
     def places(self) -> int:
         if time.monotonic() - self._looked_at > _CAPACITY_SECONDS:
@@ -119,31 +119,31 @@ class RayExecutor:
         path = run.dir / layout.LOCK
         handle = lock.acquire(path)
         if handle is None:
-            trouble = f"run {run.id} is already being worked on by process {lock.holder(path)}"
+            trouble = f"run {run.id} is already running in process {lock.holder(path)}"
             self._refused.append(Ended(run.id, trouble))
             return
-        away = _Away(run, handle, "", None)
+        remote = _RemoteRun(run, handle, "", None)
         try:
             if run.status().state is not RunState.QUEUED:  # of an earlier try
                 (run.dir / layout.CANCEL).unlink(missing_ok=True)
             with self._asking():
-                self._send(away)
+                self._send(remote)
         except BaseException:
-            self._away.pop(away.task, None)
+            self._remote.pop(remote.task, None)
             os.close(handle)
             raise
 
     def wait(self, seconds: float) -> list[Ended]:
         refused, self._refused = self._refused, []
-        self._stop([away for away in self._away.values() if away.run.cancel_requested()])
-        if not self._away:
+        self._stop([remote for remote in self._remote.values() if remote.run.cancel_requested()])
+        if not self._remote:
             time.sleep(0 if refused else seconds)
             return refused
         with self._asking():
             ready = self._ready(0 if refused else seconds)
         if not self._collect():
             return refused  # a run that has ended is judged when its last news is here
-        ended = [self._end(away) for away in ready]
+        ended = [self._end(remote) for remote in ready]
         return [*refused, *(one for one in ended if one is not None)]
 
     def close(self) -> None:
@@ -152,19 +152,19 @@ class RayExecutor:
             return
         self._closed = True
         deadline = time.monotonic() + PATIENCE
-        self._stop(list(self._away.values()))
-        while self._away and time.monotonic() < deadline:
+        self._stop(list(self._remote.values()))
+        while self._remote and time.monotonic() < deadline:
             try:
                 self.wait(0.2)
             except Exception:  # of one run, maybe; the others may still come back
                 time.sleep(0.2)
-        for away in list(self._away.values()):
+        for remote in list(self._remote.values()):
             with contextlib.suppress(Exception):
-                self._ray.cancel(away.reference, force=True)
+                self._ray.cancel(remote.reference, force=True)
             with contextlib.suppress(Exception):
-                self._let_go(away)
+                self._let_go(remote)
         with contextlib.suppress(Exception):
-            self._ray.kill(self._home)
+            self._ray.kill(self._reports)
         with contextlib.suppress(Exception):
             self._ray.shutdown()
 
@@ -184,11 +184,11 @@ class RayExecutor:
 
     # -- out -----------------------------------------------------------------------------------------------------
 
-    def _start_home(self) -> Any:
+    def _start_reports(self) -> Any:
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             self._ray.get_runtime_context().get_node_id(), soft=False
         )
-        made = self._ray.remote(_Home).options(
+        made = self._ray.remote(_ReportActor).options(
             num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here
         )
         return made.remote()
@@ -218,46 +218,47 @@ class RayExecutor:
         room = max(1, sum(map(self._fitting, self._shares())))  # of none we wait for the next to join
         return min(room, self._places.workers or room)
 
-    def _send(self, away: _Away) -> None:
-        root = home_store(away.run).root
-        others = [self._put(other, root) for other in ancestors(away.run)]
-        own = Parcel(away.run.dir.relative_to(root).as_posix(), mirror.whole(away.run.dir), away.run.kind in ATTACKS)
-        task = self._ray.remote(perform_away).options(
+    def _send(self, remote: _RemoteRun) -> None:
+        root = home_store(remote.run).root
+        others = [self._put(other, root) for other in ancestors(remote.run)]
+        folder = remote.run.dir
+        own = RunFiles(folder.relative_to(root).as_posix(), sync.whole(folder), remote.run.kind in ATTACKS)
+        task = self._ray.remote(perform_on_node).options(
             num_cpus=self._places.cpus,
             num_gpus=self._places.gpus,
             max_retries=0,  # ours go on from the last checkpoint, Ray's would start anew
-            name=away.run.id,
+            name=remote.run.id,
             scheduling_strategy="SPREAD",
         )
         name = uuid.uuid4().hex
         shares = thread_environment(max(1, int(self._places.cpus)))
-        reference = task.remote(name, own, others, self._home, shares)
-        self._away.pop(away.task, None)
-        away.task, away.reference, away.heard = name, reference, False
-        self._away[name] = away
+        reference = task.remote(name, own, others, self._reports, shares)
+        self._remote.pop(remote.task, None)
+        remote.task, remote.reference, remote.heard = name, reference, False
+        self._remote[name] = remote
 
     def _put(self, run: Run, root: Path) -> Any:
         """Models are attacked many times and sent to a node once; tasks at work keep theirs when it is dropped here."""
         if run.id not in self._sent:
             while len(self._sent) >= _MOST_KEPT:
                 del self._sent[next(iter(self._sent))]
-            parcel = Parcel(run.dir.relative_to(root).as_posix(), mirror.whole(run.dir, checkpoints=False))
-            self._sent[run.id] = self._ray.put(parcel)
+            files = RunFiles(run.dir.relative_to(root).as_posix(), sync.whole(run.dir, checkpoints=False))
+            self._sent[run.id] = self._ray.put(files)
         return self._sent[run.id]
 
     # -- back ----------------------------------------------------------------------------------------------------
 
-    def _stop(self, unwanted: list[_Away]) -> None:
+    def _stop(self, unwanted: list[_RemoteRun]) -> None:
         """Whoever cancels a run here does not know where it is. Nodes hear of it with the next news they send."""
-        for away in unwanted:
-            if not away.unwanted and not away.heard:  # it may be waiting for room, and would do so for long
+        for remote in unwanted:
+            if not remote.unwanted and not remote.heard:  # it may be waiting for room, and would do so for long
                 with contextlib.suppress(Exception):
-                    self._ray.cancel(away.reference)
-            away.unwanted = True
+                    self._ray.cancel(remote.reference)
+            remote.unwanted = True
 
-    def _ready(self, seconds: float) -> list[_Away]:
+    def _ready(self, seconds: float) -> list[_RemoteRun]:
         """Runs whose task has ended, as soon as there is one."""
-        by_reference = {away.reference: away for away in self._away.values()}
+        by_reference = {remote.reference: remote for remote in self._remote.values()}
         ready, _ = self._ray.wait(list(by_reference), num_returns=1, timeout=seconds)
         if ready:
             ready, _ = self._ray.wait(list(by_reference), num_returns=len(by_reference), timeout=0)
@@ -271,8 +272,8 @@ class RayExecutor:
         fresh = self._asked is None
         with self._asking():
             if fresh:
-                unwanted = [task for task, away in self._away.items() if away.unwanted]
-                self._asked = self._home.collect.remote(self._birth, self._arrived, unwanted)
+                unwanted = [task for task, remote in self._remote.items() if remote.unwanted]
+                self._asked = self._reports.collect.remote(self._birth, self._arrived, unwanted)
                 self._asked_at = time.monotonic()
             if not self._ray.wait([self._asked], timeout=_ANSWER_SECONDS)[0]:
                 if time.monotonic() - self._asked_at > _HOME_SECONDS:
@@ -280,54 +281,55 @@ class RayExecutor:
                 return False
             asked, self._asked = self._asked, None
             news = News(*self._ray.get(asked))
-        for task, pieces in news.pieces.items():
-            if (away := self._away.get(task)) is None:  # somebody else has taken the run up
+        for task, changes in news.changes.items():
+            if (remote := self._remote.get(task)) is None:  # somebody else has taken the run up
                 continue
-            away.heard = True
-            if away.run.dir.is_dir():
-                mirror.apply(away.run.dir, pieces)
+            remote.heard = True
+            if remote.run.dir.is_dir():
+                sync.apply(remote.run.dir, changes)
             else:
-                away.unwanted = True
+                remote.unwanted = True
         self._birth, self._arrived = news.birth, news.version
         return fresh
 
-    def _end(self, away: _Away) -> Ended | None:
+    def _end(self, remote: _RemoteRun) -> Ended | None:
         """None where the run was sent out again."""
         lost = trouble = None
         with self._asking():
             try:
-                trouble = self._ray.get(away.reference)
+                trouble = self._ray.get(remote.reference)
             except self._ray.exceptions.RayTaskError as error:
                 trouble = f"{type(error.cause).__name__}: {error.cause}"
             except self._ray.exceptions.RayError as error:  # the node, or Ray's process on it, is gone
                 lost = _short(error)
         # What it came to may have come back before its node was lost.
-        unfinished = not away.unwanted and away.run.status().state in (RunState.QUEUED, RunState.RUNNING)
+        unfinished = not remote.unwanted and remote.run.status().state in (RunState.QUEUED, RunState.RUNNING)
         if lost is not None and unfinished:
-            away.nodes_lost += 1
-            if away.nodes_lost < _MOST_NODES_LOST:
-                self._say(f"the node that worked on {away.run.id} was lost ({lost}); it goes on elsewhere")
+            remote.nodes_lost += 1
+            if remote.nodes_lost < _MOST_NODES_LOST:
+                self._say(f"the node that worked on {remote.run.id} was lost ({lost}); it continues on another node")
                 with self._asking():
-                    self._send(away)
+                    self._send(remote)
                 return None
-            trouble = f"{away.nodes_lost} nodes were lost while they worked on it; the last: {lost}"
-        self._let_go(away)
-        return Ended(away.run.id, trouble)
+            trouble = f"{remote.nodes_lost} nodes were lost while they worked on it; the last: {lost}"
+        self._let_go(remote)
+        return Ended(remote.run.id, trouble)
 
-    def _let_go(self, away: _Away) -> None:
-        self._away.pop(away.task, None)
-        folder = away.run.dir
+    def _let_go(self, remote: _RemoteRun) -> None:
+        self._remote.pop(remote.task, None)
+        folder = remote.run.dir
         with contextlib.suppress(AfterimageError, OSError):
-            asked = away.run.cancel_requested()
+            asked = remote.run.cancel_requested()
             (folder / layout.CANCEL).unlink(missing_ok=True)
-            status = away.run.status()
+            status = remote.run.status()
             # Killed on its node, which could not say so; or never begun, and no longer wanted.
-            unsaid = (status.state is RunState.RUNNING and away.unwanted) or (status.state is RunState.QUEUED and asked)
+            killed = status.state is RunState.RUNNING and remote.unwanted
+            unsaid = killed or (status.state is RunState.QUEUED and asked)
             if status.state is RunState.DONE:
                 tidy(folder)
             elif unsaid:
                 write_status(folder, stopped(status))
-        os.close(away.handle)
+        os.close(remote.handle)
 
     def _say(self, sentence: str) -> None:
         with contextlib.suppress(OSError), self._log.open("ab") as log:

@@ -14,13 +14,14 @@ from typing import Any
 import recon_core
 from recon_core.config import parse_config
 from recon_core.errors import InputError
+from recon_core.project_files import INSTALLED
 from recon_core.scheduling.protocol import Places
 
 _INSTALL = "pip install -r requirements-cluster.txt"
 _HOW = "start one with: ray start --head, and name it auto, host:6379, or ray://host:10001 from outside"
 _PROJECT = Path(recon_core.__file__).parents[1]
 # What a run needs of the project is the engine and the embedded images; a store may lie beside them, of any size.
-_SENT = ("recon_core", "assets")
+_SENT = ("recon_core", "assets", INSTALLED)
 _NOT_SENT = ("/assets/screens", "__pycache__")
 _ANSWER_SECONDS = 5.0
 

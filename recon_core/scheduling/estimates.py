@@ -39,8 +39,6 @@ _RUN_START = 0.4
 _FLOW_MEMORY, _STATIONARY_MEMORY, _DESCENT_MEMORY = 2e-9, 6e-9, 4e-9
 # The KKT residual of n samples, seconds per n^2, and how often it is taken (steps).
 _KKT_SECONDS, _KKT_EVERY = 1.6e-6, 50
-# Operations of one attack step, per candidate and weight: the closed form, and autograd's double backward.
-_CLOSED_PASSES, _AUTOGRAD_PASSES = 13.0, 46.0
 # Steps of flow: this many, and so many for each e-fold of the target, and for each sample.
 _FLOW_STEPS, _FLOW_STEPS_PER_FOLD, _FLOW_STEPS_PER_SAMPLE = 75, 28, 0.3
 _PLANAR_FACTOR = 4
@@ -88,7 +86,7 @@ class Estimator:
             return settings.max_seconds
         known = self._known.get(_attack_key(_architecture(config, shape), settings.model_dump(mode="json")))
         if known is None and not self._on_gpu(settings.device):
-            known = self._attack_seconds(config, shape, settings)
+            known = self._attack_seconds(shape, settings)
         return _at_most(known, settings.max_seconds)
 
     def matching(self, config: TrainConfig, candidates: int) -> float | None:
@@ -136,17 +134,13 @@ class Estimator:
             + looks * (_KKT_SECONDS * shape.n**2 + double * test / self._rate)
         )
 
-    def _attack_seconds(self, config: TrainConfig, shape: _Shape, settings: AttackSettings) -> float:
-        closed = settings.recipe == "fast" and shape.kernel is None
+    def _attack_seconds(self, shape: _Shape, settings: AttackSettings) -> float:
+        from recon_core.attacks import find_attack
+
+        cost = find_attack(settings.recipe).cost(settings, shape)
         double = 2.0 if settings.dtype == "float64" else 1.0
-        passes = _CLOSED_PASSES if closed or settings.engine == "closed" else _AUTOGRAD_PASSES
-        work = passes * settings.m * shape.weights(in_span=closed) + 8 * shape.convolution(settings.m)
-        first = config.model.widths[0]
-        start = _RUN_START
-        if closed:  # the row space of the first layer, in double precision
-            start += (18.0 * min(first, shape.inputs) ** 3 + 4.0 * first**2 * shape.inputs) / self._rate
-        each = _ATTACK_STEP + double * work / self._rate
-        return start + settings.seeds * settings.iterations * each
+        each = _ATTACK_STEP + double * cost.step / self._rate
+        return _RUN_START + settings.seeds * (cost.start / self._rate + settings.iterations * each)
 
 
 @dataclass(frozen=True)
@@ -169,6 +163,15 @@ class _Shape:
         return (self.inputs if self.kernel is None else self.kernel[1], *self.widths, self.outputs)
 
     @property
+    def dense(self) -> bool:
+        return self.kernel is None
+
+    @property
+    def rank(self) -> int:
+        """Of the first layer, which lies in the span of its inputs."""
+        return min(self.n, self.sizes[0])
+
+    @property
     def neurons(self) -> int:
         return sum(self.sizes) + sum(self.widths)
 
@@ -178,7 +181,7 @@ class _Shape:
 
     def weights(self, *, in_span: bool) -> int:
         """Of the dense layers; where a dense first layer comes first, only in the span of the data."""
-        first = min(self.n, self.sizes[0]) if in_span and self.kernel is None else self.sizes[0]
+        first = self.rank if in_span and self.dense else self.sizes[0]
         sizes = (first, *self.sizes[1:])
         return sum(before * after for before, after in itertools.pairwise(sizes))
 
@@ -271,7 +274,8 @@ def _training_key(config: Mapping[str, Any]) -> str:
 
 
 def _attack_key(architecture: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    cost = {key: settings[key] for key in ("recipe", "m", "engine", "iterations", "seeds", "dtype", "device")}
+    shared = ("recipe", "m", "iterations", "seeds", "dtype", "device")
+    cost = {**{key: settings[key] for key in shared}, "engine": settings.get("engine")}
     sizes = {key: architecture[key] for key in ("input_shape", "widths", "outputs", "conv_kernel", "conv_channels")}
     return _key("reconstruct", sizes, cost)
 

@@ -57,15 +57,15 @@ def usual_places() -> Places:
     return parse_config(Places, {"cluster": os.environ.get(CLUSTER_VARIABLE) or None})
 
 
-def place_words(places: Places) -> list[str]:
+def place_arguments(places: Places) -> list[str]:
     """Options that ask for these places, where they are not the usual ones."""
     usual = Places()
-    words = []
+    arguments = []
     for name in Places.model_fields:
         value = getattr(places, name)
         if value != getattr(usual, name):
-            words += [_PLACE_OPTIONS[name], f"{value:g}" if isinstance(value, float) else str(value)]
-    return words
+            arguments += [_PLACE_OPTIONS[name], f"{value:g}" if isinstance(value, float) else str(value)]
+    return arguments
 
 
 class Ended(NamedTuple):

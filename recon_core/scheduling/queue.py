@@ -85,7 +85,7 @@ def submit(run: Run, priority: Priority | None = None) -> None:
             ticket = Ticket(folder, numbers[-1] + 1 if numbers else wanted * _PLACES, run.id)
             with explaining(ticket.path):
                 ticket.path.touch()
-    ensure_dispatcher(root)
+    ensure_scheduler(root)
 
 
 def resume(run: Run) -> None:
@@ -131,7 +131,7 @@ def queue_folder(root: Path) -> Path:
     return root / ".queue"
 
 
-def dispatcher_lock(root: Path) -> Path:
+def scheduler_lock(root: Path) -> Path:
     return queue_folder(root) / "dispatcher.lock"
 
 
@@ -145,9 +145,9 @@ def tickets(root: Path) -> list[Ticket]:
     return [Ticket(folder, int(match[1]), match[2]) for match in map(_TICKET.fullmatch, names) if match]
 
 
-def ensure_dispatcher(root: Path) -> None:
+def ensure_scheduler(root: Path) -> None:
     """See that somebody hands out the tickets, if there are any. Cheap: call it whenever the app is opened."""
-    held = dispatcher_lock(root)
+    held = scheduler_lock(root)
     if is_held(held) or not tickets(root):
         return
     handle = acquire(held)
@@ -166,7 +166,7 @@ def ensure_dispatcher(root: Path) -> None:
             )
         sign(handle, process.pid)
     finally:
-        os.close(handle)  # the dispatcher's copy keeps the lock
+        os.close(handle)  # the scheduler's copy keeps the lock
     Thread(target=process.wait, daemon=True).start()  # or it would stay behind as a zombie
 
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recon_core.scheduling import sync as mirror
-from recon_core.scheduling.protocol import PATIENCE
-from recon_core.scheduling.queue import module_environment
+from recon_core.scheduling import sync
+from recon_core.scheduling.protocol import PATIENCE, Ended
+from recon_core.scheduling.worker_process import WorkerProcess
 from recon_core.store import layout, lock
 from recon_core.store.metrics import drop_torn_line
 
@@ -27,33 +23,35 @@ _FOLDER_PREFIX = "afterimage-node-"
 _MIRROR_SECONDS = 1.0
 
 
-class Parcel(NamedTuple):
+class RunFiles(NamedTuple):
     """A run folder on its way to a node."""
 
     path: str
     """Below the store."""
-    pieces: list[mirror.Piece]
+    changes: list[sync.FileChange]
     attacks: bool = False
 
 
-def perform_away(task: str, own: Parcel, others: Sequence[Any], home: Any, shares: dict[str, str]) -> str | None:
+def perform_on_node(
+    task: str, own: RunFiles, others: Sequence[Any], reports: Any, shares: dict[str, str]
+) -> str | None:
     """On a node: do the run in a folder of its own. What kept it from being worked on, if anything did."""
     import ray
 
     with _folder_of_its_own() as root:
-        for parcel in [*ray.get(list(others)), own]:
-            folder = root / parcel.path
+        for files in [*ray.get(list(others)), own]:
+            folder = root / files.path
             folder.mkdir(parents=True, exist_ok=True)
-            mirror.apply(folder, parcel.pieces)
+            sync.apply(folder, files.changes)
             (folder / layout.LOCK).touch()
         folder = root / own.path
         drop_torn_line(folder / layout.METRICS)  # as its writer will, and the copy at home must hear of
-        watch, birth = mirror.Watch(folder), None
+        watch, birth = sync.Watch(folder), None
 
         def report(*, last: bool) -> bool:
             nonlocal birth
             while True:
-                stop, told = ray.get(home.report.remote(task, birth, watch.changes(last=last)))
+                stop, told = ray.get(reports.report.remote(task, birth, watch.changes(last=last)))
                 if birth in (None, told):
                     birth = told
                     return bool(stop)
@@ -84,94 +82,59 @@ def _folder_of_its_own() -> Iterator[Path]:
 def _do(folder: Path, attacks: bool, shares: dict[str, str], report: Callable[..., bool]) -> str | None:
     """In a process beside Ray's, which can be killed; it is kept for the next task, as loading torch takes seconds."""
     key = (attacks, *sorted(shares.items()))
-    companion = _COMPANIONS.pop(key, None)
-    if companion is None or companion.process.poll() is not None:
-        companion = _Companion(shares)
+    worker = _WORKERS.pop(key, None)
+    if worker is None or not worker.process.alive:
+        worker = _NodeWorker(shares)
     kept = False
     try:
-        trouble = _done_by(companion, folder, report)
+        trouble = _done_by(worker, folder, report)
         kept = "CUDA_VISIBLE_DEVICES" not in os.environ  # else it would keep a share of the GPU that is somebody else's
         return trouble
     except _StuckError:
         return None  # its status says how far it came
     finally:
         if kept:
-            _COMPANIONS[key] = companion
+            _WORKERS[key] = worker
         else:
-            companion.end()
+            worker.process.end(0.5)
 
 
 class _StuckError(Exception):
     """It was asked to stop, and did not in time."""
 
 
-def _done_by(companion: _Companion, folder: Path, report: Callable[..., bool]) -> str | None:
+def _done_by(worker: _NodeWorker, folder: Path, report: Callable[..., bool]) -> str | None:
     """The trouble there was, if any."""
-    companion.order(folder)
+    worker.process.perform(folder)
     deadline = None
     while deadline is None or time.monotonic() < deadline:
         with contextlib.suppress(queue.Empty):
-            return companion.answer(_MIRROR_SECONDS if deadline is None else 0.2)
+            return worker.answer(_MIRROR_SECONDS if deadline is None else 0.2)
         if report(last=False) and deadline is None:
             (folder / layout.CANCEL).touch()
             deadline = time.monotonic() + PATIENCE - 1
     raise _StuckError
 
 
-class _Companion:
-    """A process that does one run after the other. It ends with this one: its input closes then."""
+class _NodeWorker:
+    """A worker of this node, and what it said."""
 
     def __init__(self, shares: dict[str, str]) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as the process)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "recon_core.worker", "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            env={**module_environment(), **shares},
-        )
-        self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def order(self, folder: Path) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # it died just now, and the answer says so
-            self.process.stdin.write(f"{folder}\n")
-            self.process.stdin.flush()
+        self._ended: queue.Queue[Ended] = queue.Queue()
+        self.process = WorkerProcess(self._ended, shares, self._said, describe=self._describe)
 
     def answer(self, seconds: float) -> str | None:
         """The trouble there was, if any; raises queue.Empty when there is no answer yet."""
-        line = self._answers.get(timeout=seconds)
-        try:
-            trouble: str | None = json.loads(line)["trouble"]
-        except (ValueError, KeyError, TypeError):
-            return f"its process on {socket.gethostname()} ended with code {self.process.wait()}{self._last_words()}"
-        return trouble
+        return self._ended.get(timeout=seconds).trouble
 
-    def _last_words(self) -> str:
-        """Usually the name of a package that is missing there."""
+    def _describe(self, code: int) -> str:
+        """With its last words: usually the name of a package that is missing there."""
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 2000))
         lines = self._said.read().decode(errors="replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f": {said[:200]}" if said else ""
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._answers.put(line)
-        self._answers.put("")
+        return f"its process on {socket.gethostname()} ended with code {code}" + (f": {said[:200]}" if said else "")
 
 
-_COMPANIONS: dict[tuple[object, ...], _Companion] = {}
+_WORKERS: dict[tuple[object, ...], _NodeWorker] = {}
 """Of this process, if it is one of Ray's: by whether they attack, and their share of the machine."""

@@ -1,8 +1,8 @@
 """`python -m recon_core.scheduling.scheduler STORE [LOCK]`: start queued runs, as many at once as there are slots.
 
 Each run is a process of its own that outlives this one. A slot is a lock which its worker inherits and holds
-until it dies, so that a second dispatcher, after the first was killed, counts the same slots as taken. LOCK is
-the open file with which this process inherits its own lock, see `recon_core.scheduling.queue.ensure_dispatcher`.
+until it dies, so that a second scheduler, after the first was killed, counts the same slots as taken. LOCK is
+the open file with which this process inherits its own lock, see `recon_core.scheduling.queue.ensure_scheduler`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from recon_core.errors import AfterimageError, InputError
-from recon_core.scheduling.queue import Ticket, dispatcher_lock, module_environment, queue_folder, tickets
+from recon_core.scheduling.queue import Ticket, module_environment, queue_folder, scheduler_lock, tickets
 from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 from recon_core.store.files import explaining, is_full
@@ -31,19 +31,19 @@ class _Worker:
     ticket: Ticket
     process: subprocess.Popen[bytes]
     queued: str | None
-    """When the status that put it in line was written."""
+    """When the status that queued it was written."""
 
 
 class Prospect(Enum):
     """What can become of a ticket without anybody's doing."""
 
     READY = "its parents are done"
-    WAITING = "a parent is in line or at work"
+    WAITING = "a parent is queued or running"
     BLOCKED = "a parent ended early"
-    GONE = "its run is deleted, damaged, or no longer in line"
+    GONE = "its run is deleted, damaged, or no longer queued"
 
 
-class Dispatcher:
+class Scheduler:
     """Hands out the tickets of one store until there is nothing left that could start by itself."""
 
     def __init__(self, root: Path) -> None:
@@ -140,14 +140,14 @@ class Dispatcher:
         for worker in list(self._workers):
             if worker.process.poll() is None:
                 continue
-            # With the disk full nothing can be said about it yet: its place in line is kept until that can be done.
+            # With the disk full nothing can be said about it yet: its place in the queue is kept until then.
             with contextlib.suppress(AfterimageError), self._gate():
                 if not self._put_back(worker):
                     _drop(worker.ticket)
                 self._workers.remove(worker)
 
     def _put_back(self, worker: _Worker) -> bool:
-        """Whether somebody put the run back in line before its last process was seen to be gone."""
+        """Whether somebody put the run back into the queue before its last process was seen to be gone."""
         try:
             run = self._store.open(worker.ticket.run_id)
         except InputError:  # deleted meanwhile
@@ -187,17 +187,17 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m recon_core.scheduling.scheduler STORE [LOCK]\n")
         return 2
     root = Path(arguments[0]).absolute()
-    dispatcher = Dispatcher(root)
-    handle = int(arguments[1]) if len(arguments) == 2 else lock.acquire(dispatcher_lock(root))
+    scheduler = Scheduler(root)
+    handle = int(arguments[1]) if len(arguments) == 2 else lock.acquire(scheduler_lock(root))
     while handle is not None:
         try:
-            dispatcher.work()
+            scheduler.work()
         finally:
             os.close(handle)
         # Whoever put up a ticket while this process was leaving found the lock still held and started nobody.
-        if not any(dispatcher.prospect(ticket) in (Prospect.READY, Prospect.WAITING) for ticket in tickets(root)):
+        if not any(scheduler.prospect(ticket) in (Prospect.READY, Prospect.WAITING) for ticket in tickets(root)):
             break
-        handle = lock.acquire(dispatcher_lock(root))
+        handle = lock.acquire(scheduler_lock(root))
     return 0
 
 

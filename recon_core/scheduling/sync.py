@@ -1,6 +1,6 @@
-"""A run folder kept the same in two places, one of which is being worked in: what changed is sent, in pieces.
+"""A run folder kept the same in two places, one of which is being worked in: what changed is sent.
 
-Nodes of a cluster so need no disk in common with whoever asked. A piece replaces a file as a whole or adds to its
+Nodes of a cluster so need no disk in common with whoever asked. A change replaces a file as a whole or adds to its
 end; the status is looked at first and sent last, so that a run never says more than its files hold.
 """
 
@@ -23,7 +23,7 @@ _GROWING = (layout.METRICS, layout.LOG)
 _CHECKPOINT_SECONDS = 15.0
 
 
-class Piece(NamedTuple):
+class FileChange(NamedTuple):
     """A change of one file, named by its path inside the run folder."""
 
     path: str
@@ -33,19 +33,19 @@ class Piece(NamedTuple):
     """None where the file is gone."""
 
 
-def whole(folder: Path, *, checkpoints: bool = True) -> list[Piece]:
-    """A run folder as pieces; without `checkpoints`, what a run made from it reads."""
+def whole(folder: Path, *, checkpoints: bool = True) -> list[FileChange]:
+    """A run folder as changes; without `checkpoints`, what a run made from it reads."""
     names = [name for name in _in_order(folder) if checkpoints or not _is_checkpoint(name)]
-    pieces = []
+    changes = []
     for name in names:
         with contextlib.suppress(FileNotFoundError):
-            pieces.append(Piece(name, None, (folder / name).read_bytes()))
-    return pieces
+            changes.append(FileChange(name, None, (folder / name).read_bytes()))
+    return changes
 
 
-def apply(folder: Path, pieces: Iterable[Piece]) -> None:
+def apply(folder: Path, changes: Iterable[FileChange]) -> None:
     """Make `folder` what the other one was. A file that is not content of a run is not touched."""
-    for path, start, data in pieces:
+    for path, start, data in changes:
         if not layout.is_content(path):
             continue
         target = folder / path
@@ -81,21 +81,21 @@ class Pending:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[str, tuple[int, Piece]]] = {}
+        self._held: dict[str, dict[str, tuple[int, FileChange]]] = {}
         self._version = 0
 
-    def add(self, folder: str, pieces: Iterable[Piece]) -> None:
+    def add(self, folder: str, changes: Iterable[FileChange]) -> None:
         held = self._held.setdefault(folder, {})
         self._version += 1
-        for piece in pieces:
-            before = held.pop(piece.path, None)  # and in again behind the others: a status is never ahead of its files
-            joined = piece if before is None else _joined(before[1], piece)
-            held[piece.path] = (self._version, joined)
+        for change in changes:
+            before = held.pop(change.path, None)  # and in again behind the others: a status is never ahead of its files
+            joined = change if before is None else _joined(before[1], change)
+            held[change.path] = (self._version, joined)
 
-    def all(self) -> tuple[int, dict[str, list[Piece]]]:
+    def all(self) -> tuple[int, dict[str, list[FileChange]]]:
         """By folder; and what `arrived` is to be told. What goes, goes last: its successors must be there before."""
         news = {
-            folder: sorted((piece for _, piece in held.values()), key=lambda piece: piece.data is None)
+            folder: sorted((change for _, change in held.values()), key=lambda change: change.data is None)
             for folder, held in self._held.items()
         }
         return self._version, news
@@ -109,13 +109,13 @@ class Pending:
                 del self._held[folder]
 
 
-def _joined(before: Piece, piece: Piece) -> Piece:
-    if piece.start is None or piece.data is None or before.data is None:
-        return piece
+def _joined(before: FileChange, change: FileChange) -> FileChange:
+    if change.start is None or change.data is None or before.data is None:
+        return change
     begin = before.start or 0
-    if not begin <= piece.start <= begin + len(before.data):
-        return piece
-    return Piece(piece.path, before.start, before.data[: piece.start - begin] + piece.data)
+    if not begin <= change.start <= begin + len(before.data):
+        return change
+    return FileChange(change.path, before.start, before.data[: change.start - begin] + change.data)
 
 
 class Watch:
@@ -129,32 +129,32 @@ class Watch:
             self._known[name] = _mark(folder / name)
 
     def forget(self) -> None:
-        """Whoever got the pieces has lost them: all of it is news again."""
+        """Whoever got the changes has lost them: all of it is news again."""
         self._known.clear()
 
-    def changes(self, *, last: bool = False) -> list[Piece]:
+    def changes(self, *, last: bool = False) -> list[FileChange]:
         """`last` sends checkpoints too that are not due yet. Raises FileNotFoundError where the folder is lost."""
         due = last or time.monotonic() - self._checkpoint_sent >= _CHECKPOINT_SECONDS
-        status = self._piece(layout.STATUS)
+        status = self._change(layout.STATUS)
         if not (self._folder / layout.STATUS).exists():
             raise FileNotFoundError(f"{self._folder} was removed while a run was at work in it")
-        pieces = []
+        changes = []
         present = _in_order(self._folder)
         for name in present:
             if name == layout.STATUS or (_is_checkpoint(name) and not due):
                 continue
-            if (piece := self._piece(name)) is not None:
-                pieces.append(piece)
+            if (change := self._change(name)) is not None:
+                changes.append(change)
         if due:
             self._checkpoint_sent = time.monotonic()
         # None at all is what a run leaves that is done: whoever has its last status clears up too.
         if due and any(map(_is_checkpoint, present)):
             for name in filter(_is_checkpoint, self._known.keys() - set(present)):  # nothing else goes while it works
                 del self._known[name]
-                pieces.append(Piece(name, None, None))
-        return [*pieces, *([status] if status is not None else [])]
+                changes.append(FileChange(name, None, None))
+        return [*changes, *([status] if status is not None else [])]
 
-    def _piece(self, name: str) -> Piece | None:
+    def _change(self, name: str) -> FileChange | None:
         try:
             file = (self._folder / name).open("rb")
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class Watch:
             file.seek(start or 0)
             data = file.read(mark[1] - (start or 0))
         self._known[name] = mark
-        return Piece(name, start, data)
+        return FileChange(name, start, data)
 
 
 def _mark(path: Path | int) -> tuple[int, int, int]:

@@ -255,7 +255,7 @@ def _checked_run(folder: Path, path: Path) -> Record:
         if not fault.heals:
             raise _refuse(path, f"in run {folder.name}, {fault.sentence}")
     if status.state in (RunState.QUEUED, RunState.RUNNING):
-        message = "it had not ended when it was exported; resume it to go on"
+        message = "it had not ended when it was exported; resume it to continue"
         write_status(folder, replace(status, state=RunState.INTERRUPTED, message=message, pid=None))
     write_atomic(folder / layout.LOCK, [])
     if finished:

@@ -167,7 +167,7 @@ def resolved_status(folder: Path) -> Status:
 def interrupted(status: Status, *, full: bool = False) -> Status:
     """The status of a run whose process ended without saying so, maybe because the disk was too full for that."""
     reached = f"step {status.step}" + (f" of {status.total}" if status.total is not None else "")
-    message = f"its process ended unexpectedly at {reached}; resume it to go on"
+    message = f"its process ended unexpectedly at {reached}; resume it to continue"
     if full:
         message = f"{FULL_WORDS}, and its process ended at {reached}; free some space, then resume it"
     return replace(status, state=RunState.INTERRUPTED, message=message, pid=None)
@@ -175,7 +175,7 @@ def interrupted(status: Status, *, full: bool = False) -> Status:
 
 def stopped(status: Status) -> Status:
     """The status of a run that was ended on request before it could save where it was."""
-    message = "stopped on request in the middle of a step; resuming goes on from its last checkpoint"
+    message = "stopped on request in the middle of a step; resuming continues from its last checkpoint"
     return replace(status, state=RunState.CANCELLED, message=message, pid=None)
 
 

@@ -157,7 +157,7 @@ class RunStore:
         for known in ids:  # grows while it is walked
             run = self.open(known)
             if lock.is_held(run.dir / layout.LOCK):
-                raise InputError(f"run {known} is being worked on; wait until it ends or cancel it, then export")
+                raise InputError(f"run {known} is running; wait until it ends or cancel it, then export")
             if with_parents:
                 ids.extend(parent for parent in run.parents if parent not in ids)
         target = Path(target)
@@ -205,7 +205,7 @@ class RunStore:
         handle = lock.acquire(path)
         if handle is None:
             raise InputError(
-                f"run {run_id} is being worked on by process {lock.holder(path)}; cancel it before deleting"
+                f"run {run_id} is running in process {lock.holder(path)}; cancel it before deleting"
             )
         try:
             yield

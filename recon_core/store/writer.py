@@ -71,7 +71,7 @@ class RunWriter:
             handle = lock.acquire(path, _LEAVING_SECONDS)
         if handle is None:
             raise InputError(
-                f"run {self._id} is already being worked on by process {lock.holder(path)}; wait for it or cancel it"
+                f"run {self._id} is already running in process {lock.holder(path)}; wait for it or cancel it"
             )
         self._lock = handle
         try:
@@ -88,7 +88,7 @@ class RunWriter:
         try:
             self._status = read_status(self._folder)
         except DamagedError as fault:
-            raise InputError(f"run {self._id} cannot go on: {fault}; delete it and repeat its command") from None
+            raise InputError(f"run {self._id} cannot continue: {fault}; delete it and repeat its command") from None
         if self._status.state is RunState.DONE:
             tidy(self._folder)
             raise InputError(f"run {self._id} is done and finished runs cannot change; start a new one instead")
@@ -123,7 +123,7 @@ class RunWriter:
         """The work begins, or goes on, towards `total` steps (None where nobody can know)."""
         self._open_for_writing()
         if self._status.state is not RunState.QUEUED:
-            self.log(f"taken up again after it was {self._status.state} at step {self._status.step}")
+            self.log(f"resumed after it was {self._status.state} at step {self._status.step}")
         with explaining(self._folder):
             (self._folder / layout.RESULT).unlink(missing_ok=True)  # of a try that was stopped
         self._started_at = time.monotonic()
@@ -258,12 +258,12 @@ class RunWriter:
     def _record_exit(self, error: BaseException | None) -> None:
         if error is None:
             if self._status.state is RunState.RUNNING:
-                self.finish(RunState.INTERRUPTED, None, "it stopped before it was finished; resume it to go on")
+                self.finish(RunState.INTERRUPTED, None, "it stopped before it was finished; resume it to continue")
         elif isinstance(error, KeyboardInterrupt):
             again = f"python -m recon_core runs resume {self._id}"
             self.finish(RunState.CANCELLED, None, f"stopped by the user; resume it with: {again}")
         elif isinstance(error, SystemExit):
-            self.finish(RunState.INTERRUPTED, None, "its process was told to stop; resume it to go on")
+            self.finish(RunState.INTERRUPTED, None, "its process was asked to stop; resume it to continue")
         else:
             if not isinstance(error, AfterimageError):  # which says all that there is to say
                 with contextlib.suppress(AfterimageError):  # the status matters more than the trace

@@ -18,6 +18,7 @@ from recon_core.presets import FAR, FAR_MANY
 from recon_core.studies.custom import value_variants
 from recon_core.studies.plan import Check, PaperClaim, Scale, StudyPlan, Variant
 from recon_core.studies.settings import Settings
+from recon_core.units import log10_loss
 
 
 class StudySize(StrEnum):
@@ -144,7 +145,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
     for study in (
         BuiltInStudy(
             "weight-decay",
-            "Weight decay: how many training images come back",
+            "Weight decay: how many training images are reconstructed",
             "Buzaglo et al. 2023, Fig. 5, 9 and 14",
             "Networks trained to a stationary point with ever stronger weight decay, two classes and ten.",
             "weight decay λ",
@@ -173,7 +174,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
         ),
         BuiltInStudy(
             "samples",
-            "More training images, fewer come back",
+            "More training images, fewer reconstructed",
             "Haim et al. 2022, Fig. 4 (top) and Table 1",
             "The same network trained on ever more images of animals and vehicles.",
             "training images",
@@ -190,7 +191,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Haim et al. 2022, Fig. 4 (bottom) and Table 1",
             "Five architectures trained on the same images.",
             "architecture",
-            claims=(PaperClaim(text="Images come back from all of them, even with biases in all layers.",
+            claims=(PaperClaim(text="Images are reconstructed from all of them, even with biases in all layers.",
                                check=Check.SOME_EVERYWHERE),),
             quick={"points": _ARCHITECTURES, "seeds": _TWO, "base": {"data.n": 100, **_flow(FAR_MANY)}},
             full={"points": _ARCHITECTURES, "seeds": _THREE,
@@ -202,7 +203,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Haim et al. 2022, Fig. 16 to 21 and Table 2",
             "Networks for which the theory behind the attack does not hold, beside one for which it does.",
             "how it was trained",
-            claims=(PaperClaim(text="Images still come back where the theory does not hold.",
+            claims=(PaperClaim(text="Images are still reconstructed where the theory does not hold.",
                                check=Check.SOME_EVERYWHERE),
                     PaperClaim(text="They are fewer, or worse, than from a small start.",
                                check=Check.BELOW_REFERENCE)),
@@ -240,7 +241,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Networks that tell 2, 3, 4, 5 and 10 kinds of images apart.",
             "classes",
             scale=Scale.LINEAR,
-            claims=(PaperClaim(text="The number of images that come back grows with the number of classes.",
+            claims=(PaperClaim(text="The number of reconstructed images grows with the number of classes.",
                                check=Check.GROWS),),
             quick={"points": _classes(per_class=10), "seeds": _TWO, "base": _flow(FAR_MANY)},
             full={"points": _classes(per_class=50), "seeds": _THREE,
@@ -253,7 +254,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "As many images in all, divided over more and more classes.",
             "classes",
             scale=Scale.LINEAR,
-            claims=(PaperClaim(text="With as many images in all, more classes let more of them come back.",
+            claims=(PaperClaim(text="With as many images in all, more classes let more of them be reconstructed.",
                                check=Check.GROWS),),
             quick={"points": _classes(n=60), "seeds": _TWO, "base": _flow(FAR_MANY)},
             # 500 as in the paper, or the nearest number that the classes divide evenly.
@@ -266,9 +267,9 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Buzaglo et al. 2023, Fig. 4 and 11 to 13",
             "Regression on labels of -1 and 1 with weight decay, and without it.",
             "loss",
-            claims=(PaperClaim(text="With weight decay images come back from regression of any loss.",
+            claims=(PaperClaim(text="With weight decay images are reconstructed from regression with any loss.",
                                check=Check.SOME_EVERYWHERE),
-                    PaperClaim(text="Without weight decay a regression gives nothing back.",
+                    PaperClaim(text="Without weight decay nothing is reconstructed from a regression.",
                                check=Check.REFERENCE_FAILS)),
             base=_REGRESSION,
             quick={
@@ -292,7 +293,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             overlay=True,
             kernels=True,
             base={**_KAIMING, "training.weight_decay": 1e-3},
-            claims=(PaperClaim(text="Images come back for a wide range of kernels and channels.",
+            claims=(PaperClaim(text="Images are reconstructed for a wide range of kernels and channels.",
                                check=Check.SOME_EVERYWHERE),),
             quick={
                 "points": value_variants("model.conv_kernel", [3, 8, 16, 32]),
@@ -312,7 +313,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Buzaglo et al. 2023, Fig. 17",
             "CIFAR-100, 50 images of each class, trained with mini-batches.",
             "width",
-            claims=(PaperClaim(text="Some of 5,000 images still come back.", check=Check.SOME_EVERYWHERE),),
+            claims=(PaperClaim(text="Some of 5,000 images are still reconstructed.", check=Check.SOME_EVERYWHERE),),
             quick=None,
             full={
                 "points": [_at("10000-10000", model__widths=[10_000, 10_000])],
@@ -326,14 +327,14 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "How far training went",
             "ours",
             "One network along its way to the margin: the further it has come, the better the weights are explained "
-            "by the samples. The papers stop near a loss of e^-14.",
-            "loss reached, as e^-x",
+            "by the samples. The papers stop near a log10 loss of -6.",
+            "−log10 of the loss reached",
             scale=Scale.LOG,
-            claims=(PaperClaim(text="Ours: the further training went, the more comes back.", check=Check.GROWS),),
-            quick={"points": [_at(f"{-target:g}", -target, training__target_log_loss=target)
+            claims=(PaperClaim(text="Ours: the further training went, the more is reconstructed.", check=Check.GROWS),),
+            quick={"points": [_at(f"{-log10_loss(target):.3g}", -log10_loss(target), training__target_log_loss=target)
                               for target in _CONVERGENCE],
                    "base": {"data.n": 50, "training.recipe": "flow"}, "seeds": _THREE},
-            full={"points": [_at(f"{-target:g}", -target, training__target_log_loss=target)
+            full={"points": [_at(f"{-log10_loss(target):.3g}", -log10_loss(target), training__target_log_loss=target)
                              for target in _CONVERGENCE],
                   "base": {"data.n": 500, "training.recipe": "flow", **_FULL_SOURCE, **_POOLED}, "seeds": _THREE},
         ),
@@ -342,7 +343,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Attacking the same model again and again",
             "ours",
             "Candidates of several starts of the attack, put together before they are matched. A larger pool also "
-            "matches more by chance, so look at the floors.",
+            "matches more by chance, so look at the chance level.",
             "starts pooled",
             scale=Scale.LOG,
             claims=(PaperClaim(text="Ours: more starts, put together, find more.", check=Check.GROWS),),
@@ -358,7 +359,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "Small pictures of faces against other patches: what leaks when the training images are people.",
             "training images",
             scale=Scale.LOG,
-            claims=(PaperClaim(text="Ours: faces come back as other images do.", check=Check.SOME_EVERYWHERE),),
+            claims=(PaperClaim(text="Ours: faces are reconstructed like other images.", check=Check.SOME_EVERYWHERE),),
             base={"data.source": "faces", **_flow()},
             quick={"points": value_variants("data.n", [10, 20, 50, 100]), "seeds": _TWO},
             full={"points": value_variants("data.n", [10, 20, 50, 100, 140]), "seeds": _THREE, "base": _POOLED},

@@ -47,13 +47,13 @@ class Cell:
         return "/".join((self.panel, ("=" if self.reference else "") + self.point, str(self.seed)))
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """For a run's name and a progress line."""
         return ", ".join([*([self.panel] if self.panel else []), self.point, f"seed {self.seed}"])
 
     @property
     def floor_shape(self) -> tuple[object, ...]:
-        """Cells alike in this share the floor of an untrained network."""
+        """Cells alike in this share the attack on an untrained network."""
         settings = self.attack.model_dump(mode="json", exclude={"seed"})
         return self.architecture, tuple(sorted((key, repr(value)) for key, value in settings.items()))
 
@@ -104,5 +104,5 @@ def floor_request(cell: Cell, model_run: str) -> ReconstructConfig:
     return ReconstructConfig(model=model_run, settings=cell.attack, baseline=Baseline.UNTRAINED)
 
 
-def match_request(cell: Cell, attack_run: str, floor_run: str | None) -> MatchConfig:
-    return parse_config(MatchConfig, {"runs": [attack_run], "untrained": floor_run, **cell.match})
+def match_request(cell: Cell, attack_run: str, untrained_run: str | None) -> MatchConfig:
+    return parse_config(MatchConfig, {"runs": [attack_run], "untrained": untrained_run, **cell.match})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recon_core.analysis.studies import FLOORS, CurvePoint, Measure, StudyCurve
+from recon_core.analysis.studies import CONTROLS, CurvePoint, Measure, StudyCurve
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults
 
@@ -24,8 +24,8 @@ class Verdict:
     """What was found, in numbers."""
 
     @property
-    def words(self) -> str:
-        heading = {True: "Agrees", False: "Does not agree", None: "Cannot be said"}[self.agrees]
+    def text(self) -> str:
+        heading = {True: "Agrees", False: "Does not agree", None: "Not decided"}[self.agrees]
         place = f" ({self.panel})" if self.panel else ""
         return f"{heading}{place}: {self.sentence}"
 
@@ -73,7 +73,7 @@ def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None
     if first is best:
         return None, f"no value raises the count above that at {start}, so the question does not arise"
     sentence = (
-        f"at {best.label}, where most images come back, {best.spread} of {best.of} samples sit on the margin, "
+        f"at {best.label}, where most images are reconstructed, {best.spread} of {best.of} samples sit on the margin, "
         f"against {first.spread} at {first.label}"
     )
     return best.spread.mean > first.spread.mean, sentence
@@ -107,12 +107,12 @@ def _trend(curve: StudyCurve, *, rising: bool) -> Finding | None:
 
 
 def _some_everywhere(results: StudyResults, good: StudyCurve) -> Finding | None:
-    beyond = {point.label: _beyond_floor(results, good.panel, point) for point in good.points}
+    beyond = {point.label: _beyond_chance(results, good.panel, point) for point in good.points}
     none = [label for label, count in beyond.items() if count <= 0]
     shown = ", ".join(f"{point.label}: {_count(point)}" for point in good.points)
     if none:
-        return False, f"no more than the floors at {', '.join(none)}; {shown}"
-    return True, f"more than the floors everywhere; {shown}"
+        return False, f"not above the chance level at {', '.join(none)}; {shown}"
+    return True, f"above the chance level everywhere; {shown}"
 
 
 def _below_reference(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -128,8 +128,8 @@ def _reference_fails(results: StudyResults, good: StudyCurve) -> Finding | None:
     if not good.references:
         return None
     reference = good.references[0]
-    count = _beyond_floor(results, good.panel, reference)
-    return count <= 0, f"{_count(reference)} at {reference.label}, {max(0.0, count):.3g} beyond the floors"
+    count = _beyond_chance(results, good.panel, reference)
+    return count <= 0, f"{_count(reference)} at {reference.label}, {max(0.0, count):.3g} above the chance level"
 
 
 def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -142,10 +142,12 @@ def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | Non
     return high.spread.mean - low.spread.mean < _STEADY, sentence
 
 
-def _beyond_floor(results: StudyResults, panel: str, point: CurvePoint) -> float:
-    """The count less the highest of its floors."""
-    floors = (results.curve(panel, measure) for measure in FLOORS)
-    known = [at.spread.mean for floor in floors if floor is not None and (at := floor.at(point.label)) is not None]
+def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> float:
+    """The count less its chance level: the highest of its controls."""
+    controls = (results.curve(panel, measure) for measure in CONTROLS)
+    known = [
+        at.spread.mean for control in controls if control is not None and (at := control.at(point.label)) is not None
+    ]
     return point.spread.mean - max(known, default=0.0)
 
 

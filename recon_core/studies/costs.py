@@ -20,19 +20,19 @@ class StudyCost:
     places: int
 
     @property
-    def words(self) -> str:
-        return "unknown" if self.seconds is None else duration_words(self.seconds)
+    def text(self) -> str:
+        return "unknown" if self.seconds is None else duration_text(self.seconds)
 
 
 def study_cost(plan: StudyPlan, estimator: Estimator, workers: int | None = None) -> StudyCost:
     """As if nothing of it were in the store. `estimator` is one for runs of a single thread."""
     cells, places = expand(plan), len(local_places(workers))
     seconds: list[float | None] = []
-    floors: set[tuple[object, ...]] = set()
+    untrained: set[tuple[object, ...]] = set()
     for cell in cells:
         seconds += _cell_seconds(cell, estimator)
-        if plan.floor and cell.floor_shape not in floors:
-            floors.add(cell.floor_shape)
+        if plan.floor and cell.floor_shape not in untrained:
+            untrained.add(cell.floor_shape)
             seconds.append(estimator.reconstruction(cell.training, cell.attack))
     known = [one for one in seconds if one is not None]
     total = None if len(known) < len(seconds) else sum(known) / min(places, len(cells))
@@ -53,7 +53,7 @@ def _cell_seconds(cell: Cell, estimator: Estimator) -> list[float | None]:
     ]
 
 
-def duration_words(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """As one says it: 40 s, 12 min, 3.5 h, 4 days."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"

@@ -42,7 +42,7 @@ _MARGIN_NOTE = "on the margin: at least 1% of the largest share of the loss grad
 
 
 @dataclass(frozen=True, eq=False)
-class Exhibit:
+class StudyFigure:
     """One thing to look at: a figure, or strips of pictures; `table` holds the numbers behind it."""
 
     name: str
@@ -53,7 +53,7 @@ class Exhibit:
     table: pd.DataFrame | Tabular | None = field(default=None)
 
 
-def exhibits(store: RunStore, results: StudyResults) -> tuple[Exhibit, ...]:
+def study_figures(store: RunStore, results: StudyResults) -> tuple[StudyFigure, ...]:
     """Everything that can be shown now; of a study that is going on, what is finished."""
     return tuple(_all(store, results)) if results.table.finished else ()
 
@@ -63,7 +63,7 @@ def study_axis(results: StudyResults) -> StudyAxis:
     return StudyAxis(plan.axis, plan.scale.value, tuple((point.label, point.position) for point in plan.points))
 
 
-def _all(store: RunStore, results: StudyResults) -> Iterator[Exhibit]:
+def _all(store: RunStore, results: StudyResults) -> Iterator[StudyFigure]:
     yield from _curves(store, results, Measure.GOOD)
     yield from _curves(store, results, Measure.ON_MARGIN)
     yield from _errors(results)
@@ -75,7 +75,7 @@ def _all(store: RunStore, results: StudyResults) -> Iterator[Exhibit]:
     for panel in results.panels:
         table = models(store, results, panel)
         if table.rows:
-            yield Exhibit(
+            yield StudyFigure(
                 _name("models", panel),
                 _heading("The models", panel),
                 f"Loss, errors and count of each model of seed {results.plan.seeds[0]}, as in the papers' tables.",
@@ -85,12 +85,12 @@ def _all(store: RunStore, results: StudyResults) -> Iterator[Exhibit]:
 
 
 _WORDS = {
-    Measure.GOOD: ("Training images that come back", "good reconstructions"),
+    Measure.GOOD: ("Reconstructed training images", "good reconstructions"),
     Measure.ON_MARGIN: ("Training samples on the margin", "samples on the margin"),
 }
 
 
-def _curves(store: RunStore, results: StudyResults, measure: Measure) -> Iterator[Exhibit]:
+def _curves(store: RunStore, results: StudyResults, measure: Measure) -> Iterator[StudyFigure]:
     """One figure for each panel, or all panels as lines of one."""
     heading, y_title = _WORDS[measure]
     finding = count_finding if measure is Measure.GOOD else margin_finding
@@ -102,18 +102,18 @@ def _curves(store: RunStore, results: StudyResults, measure: Measure) -> Iterato
         if not series:
             continue
         single = group[0] if len(group) == 1 else ""
-        floors = results.floors(group[0]) if measure is Measure.GOOD and len(group) == 1 else ()
+        controls = results.controls(group[0]) if measure is Measure.GOOD and len(group) == 1 else ()
         title = _heading(heading, single)
-        yield Exhibit(
+        yield StudyFigure(
             _name(str(measure), single),
             title,
             " ".join(finding(results, panel) for panel in group),
-            plot_curves(title, caption, y_title, study_axis(results), series, floors),
-            table=_joined([one.curve for one in series] + list(floors)),
+            plot_curves(title, caption, y_title, study_axis(results), series, controls),
+            table=_joined([one.curve for one in series] + list(controls)),
         )
 
 
-def _errors(results: StudyResults) -> Iterator[Exhibit]:
+def _errors(results: StudyResults) -> Iterator[StudyFigure]:
     for panel in results.panels:
         named = (("train error", Measure.TRAIN_ERROR), ("test error", Measure.TEST_ERROR))
         found = [(name, results.curve(panel, measure)) for name, measure in named]
@@ -126,7 +126,7 @@ def _errors(results: StudyResults) -> Iterator[Exhibit]:
         if series:
             heading = _heading("Train and test error", panel)
             figure = plot_curves(heading, "wrong answers among all", "error", study_axis(results), series)
-            yield Exhibit(
+            yield StudyFigure(
                 _name("errors", panel),
                 heading,
                 error_finding(results, panel),
@@ -135,23 +135,23 @@ def _errors(results: StudyResults) -> Iterator[Exhibit]:
             )
 
 
-def _scatter(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+def _scatter(store: RunStore, results: StudyResults, panel: str) -> Iterator[StudyFigure]:
     found = scatters(store, results, panel)
     if found.found:
         threshold = threshold_of(results)
-        yield Exhibit(
+        yield StudyFigure(
             _name("scatter", panel),
-            _heading("Who comes back, and how far it is from the margin", panel),
+            _heading("SSIM and distance to the margin", panel),
             scatter_finding(found.found, threshold, found.missing),
             plot_leakage_panels(found.found, LeakAxis.RELATIVE, threshold),
             table=panels_frame(found.found),
         )
 
 
-def _images(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+def _images(store: RunStore, results: StudyResults, panel: str) -> Iterator[StudyFigure]:
     grid = aligned(store, results, panel)
     if grid is not None:
-        yield Exhibit(
+        yield StudyFigure(
             _name("images", panel),
             _heading("The same images at every value", panel),
             aligned_finding(grid),
@@ -160,11 +160,11 @@ def _images(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhi
         )
 
 
-def _kernels(store: RunStore, results: StudyResults, panel: str) -> Iterator[Exhibit]:
+def _kernels(store: RunStore, results: StudyResults, panel: str) -> Iterator[StudyFigure]:
     found = kernels(store, results, panel)
     strips = tuple(Strip(label, image_mosaic(images.images, columns=16)) for label, images in found.found)
     if strips:
-        yield Exhibit(
+        yield StudyFigure(
             _name("kernels", panel),
             _heading("Kernels of the first layer", panel),
             kernel_finding(len(strips), found.missing),
@@ -177,7 +177,7 @@ def _count_caption(store: RunStore, results: StudyResults) -> str:
     said = "" if settings is None else f"{conditions(settings, threshold_of(results))}; "
     seeds = len(results.plan.seeds)
     bars = f"bars: 95% interval of the mean over {seeds} seeds; " if seeds > 1 else "one seed; "
-    return f"{said}{bars}dotted: floors"
+    return f"{said}{bars}dotted: chance levels"
 
 
 def _joined(curves: list[StudyCurve]) -> pd.DataFrame:
@@ -190,5 +190,5 @@ def _name(what: str, panel: str) -> str:
     return slug(f"{what} {panel}")
 
 
-def _heading(words: str, panel: str) -> str:
-    return f"{words}, {panel}" if panel else words
+def _heading(text: str, panel: str) -> str:
+    return f"{text}, {panel}" if panel else text

@@ -25,7 +25,7 @@ def overview(results: StudyResults) -> str:
     sentence = f"{done} of {len(rows)} models{trained}; {seeds} of each."
     failed = [row for row in rows if row.state == "failed"]
     if failed:
-        sentence += f" {len(failed)} came to no end: " + "; ".join(
+        sentence += f" {len(failed)} failed: " + "; ".join(
             f"{_place(row.panel, row.point)}, seed {row.seed} ({row.message})" for row in failed[:3]
         )
         sentence += " and others." if len(failed) > 3 else "."
@@ -33,7 +33,7 @@ def overview(results: StudyResults) -> str:
 
 
 def count_finding(results: StudyResults, panel: str) -> str:
-    """The count along the axis, against its floors and its references."""
+    """The count along the axis, against its chance level and its references."""
     return _sentences(panel, _count_sentences(results, panel))
 
 
@@ -53,17 +53,17 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
         return [_NOTHING]
     best, worst = good.best, min(good.points, key=lambda point: point.spread.mean)
     if best is worst:
-        sentences = [f"{_count(best)} images come back at {best.label}."]
+        sentences = [f"{_count(best)} images are reconstructed at {best.label}."]
     else:
         sentences = [
-            f"most images come back at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
+            f"most images are reconstructed at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
         ]
     if good.references:
         shown = "; ".join(f"{point.label}: {_count(point)}" for point in good.references)
         beaten = [point.label for point in good.references if best.spread.mean > point.spread.mean]
         relation = f"more than {_list(beaten)}" if beaten else "no more than that"
         sentences.append(f"For comparison: {shown}. The best value has {relation}.")
-    return [*sentences, _floor_sentence(results, panel, best)]
+    return [*sentences, _chance_sentence(results, panel, best)]
 
 
 def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
@@ -79,7 +79,7 @@ def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
     ]
     if good is not None and len(good.points) > 2:
         pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
-        sentences.append(_correlation(pairs, "samples on the margin", "images that come back"))
+        sentences.append(_correlation(pairs, "samples on the margin", "reconstructed images"))
     return sentences
 
 
@@ -95,7 +95,7 @@ def _error_sentences(results: StudyResults, panel: str) -> list[str]:
     good = results.curve(panel, Measure.GOOD)
     leaking = [point.label for point in misfit if good and (at := good.at(point.label)) and at.spread.mean >= 1]
     if leaking:
-        sentences.append(f"Images come back although the data are not fitted at {_list(leaking)}.")
+        sentences.append(f"Images are reconstructed although the data are not fitted at {_list(leaking)}.")
     if test is not None and test.points:
         low, high = (pick(test.points, key=lambda point: point.spread.mean) for pick in (min, max))
         sentences.append(
@@ -113,13 +113,13 @@ def scatter_finding(panels: Sequence[LeakPanel], threshold: float, missing: Sequ
     on_margin = [int((panel.scatter.on_margin & above(panel.scatter.ssim, threshold)).sum()) for panel in panels]
     ranks = [rank for panel in panels if (rank := panel.scatter.rank_correlation) == rank]
     sentences = [
-        f"Of {sum(good)} images that come back in these {len(panels)} models, {sum(on_margin)} sit on their margin."
+        f"Of {sum(good)} images reconstructed in these {len(panels)} models, {sum(on_margin)} sit on their margin."
     ]
     if ranks:
         sentences.append(
             "The rank correlation of SSIM with the distance to the margin is "
             f"{statistics.median(ranks):+.2f} in the middle model ({min(ranks):+.2f} to {max(ranks):+.2f}); "
-            "below zero means that samples near the margin come back best."
+            "below zero means that samples near the margin are reconstructed best."
         )
     return " ".join([*sentences, *_missing(missing)])
 
@@ -131,7 +131,7 @@ def aligned_finding(grid: AlignedGrid) -> str:
     if counts[best] == counts[worst]:
         many = f"{counts[best]} of these are good at every value"
     return (
-        f"The {len(grid.ids)} training images that come back best anywhere, and what each model gives of them. {many} "
+        f"The {len(grid.ids)} training images with the best reconstruction anywhere, and that of each model. {many} "
         f"(SSIM above {grid.threshold:g}; framed in blue, others in dashed orange; blank where the image was not "
         "trained on)."
     )
@@ -140,23 +140,23 @@ def aligned_finding(grid: AlignedGrid) -> str:
 def kernel_finding(count: int, missing: Sequence[str] = ()) -> str:
     sentence = (
         f"First-layer kernels of {count} models, each stretched about grey. A kernel smaller than the image cannot "
-        "hold a training image, so what comes back from such a network was not simply stored there."
+        "hold a training image, so what is reconstructed from such a network was not simply stored there."
     )
     return " ".join([sentence, *_missing(missing)])
 
 
-def _floor_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str:
+def _chance_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str:
     names = {
         Measure.MEAN_IMAGE: "the mean image alone",
         Measure.UNTRAINED: "an untrained network",
-        Measure.NON_MEMBERS: "images that were not trained on",
+        Measure.NON_MEMBERS: "held-out images",
     }
     known = []
-    for floor in results.floors(panel):
-        at = floor.at(best.label)
+    for control in results.controls(panel):
+        at = control.at(best.label)
         if at is not None:
-            known.append(f"{names[floor.measure]} {at.spread.mean:.3g}")
-    return f"Floors there: {', '.join(known)}." if known else "No floor was measured."
+            known.append(f"{names[control.measure]} {at.spread.mean:.3g}")
+    return f"Chance level there: {', '.join(known)}." if known else "No chance level was measured."
 
 
 def _correlation(pairs: Sequence[tuple[float, float]], first: str, second: str) -> str:

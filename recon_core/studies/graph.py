@@ -21,8 +21,8 @@ from recon_core.runs.keys import (
     own_images,
     training_key,
 )
-from recon_core.runs.match_request import queue_match
-from recon_core.runs.requests import queue_reconstruction, queue_train
+from recon_core.runs.match_request import create_match
+from recon_core.runs.requests import create_reconstruction, create_training
 from recon_core.scheduling import Ended
 from recon_core.scheduling.queue import waiting
 from recon_core.store import Run, RunState, RunStore
@@ -113,7 +113,7 @@ class CellSteps:
         return next((f"{step.kind}: {step.message}" for step in self if step.message), "")
 
 
-class Board:
+class StepGraph:
     """All steps and how far each is. Talks to the store; who does the work is somebody else's business."""
 
     def __init__(
@@ -266,8 +266,8 @@ class Board:
             case _ if is_at_work(run):
                 step.state = StepState.ELSEWHERE
             case RunState.QUEUED if step.tries + 1 >= _MOST_TRIES:  # no fault of its own, and others would fare alike
-                trouble = f"{ended.trouble}; mend that, then resume"
-                raise AfterimageError(f"{step.cell.words}: could not even begin, {_MOST_TRIES} times: {trouble}")
+                trouble = f"{ended.trouble}; fix that, then resume"
+                raise AfterimageError(f"{step.cell.label}: could not be started, {_MOST_TRIES} times: {trouble}")
             case _:
                 self._again(step, ended.trouble or status.message)
         return step
@@ -336,14 +336,14 @@ class Board:
         above = [parent.run_id or "" for parent in step.parents]
         match step.kind:
             case StepKind.TRAIN:
-                return queue_train(self._store, cell.training, name)
+                return create_training(self._store, cell.training, name)
             case StepKind.ATTACK:
-                return queue_reconstruction(self._store, attack_request(cell, above[0]), name)
+                return create_reconstruction(self._store, attack_request(cell, above[0]), name)
             case StepKind.FLOOR:
-                return queue_reconstruction(self._store, floor_request(cell, above[0]), name)
+                return create_reconstruction(self._store, floor_request(cell, above[0]), name)
             case StepKind.MATCH:
-                return queue_match(self._store, match_request(cell, above[0], above[1] if above[1:] else None), name)
+                return create_match(self._store, match_request(cell, above[0], above[1] if above[1:] else None), name)
 
     def _run_name(self, step: Step) -> str:
         untrained = ", untrained" if step.kind is StepKind.FLOOR else ""
-        return f"{self._name}: {step.cell.words}{untrained}"[:_NAME_LIMIT]
+        return f"{self._name}: {step.cell.label}{untrained}"[:_NAME_LIMIT]

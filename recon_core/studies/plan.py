@@ -66,6 +66,9 @@ class Variant(Frozen):
     position: float | None = None
 
 
+_TEXTS = {"title", "where", "about", "axis", "claims"}
+
+
 class StudyPlan(Frozen):
     """One study, whole: all that is needed to do it again, whatever the catalogue says by then."""
 
@@ -82,7 +85,7 @@ class StudyPlan(Frozen):
     references: tuple[Variant, ...] = ()
     base: SettingsField = Field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
-    floor: bool = Field(True, description="attack an untrained network of each shape as well, for the floor")
+    floor: bool = Field(True, description="attack an untrained network of each shape as well, for the chance level")
     kernels: bool = Field(False, description="show the first layer's kernels as images")
     claims: tuple[PaperClaim, ...] = ()
 
@@ -114,6 +117,10 @@ class StudyPlan(Frozen):
     def size_in_cells(self) -> int:
         """Models to train."""
         return len(self.panels) * (len(self.points) + len(self.references)) * len(self.seeds)
+
+    def trains_like(self, other: StudyPlan) -> bool:
+        """Whether both do the same work, however they are titled and described."""
+        return self.model_dump(exclude=_TEXTS) == other.model_dump(exclude=_TEXTS)
 
     def restricted(self, only: Sequence[str] = (), panels: Sequence[str] = (), seeds: int | None = None) -> StudyPlan:
         """A smaller study of the same kind; the runs it shares with the whole are done once."""

@@ -10,8 +10,9 @@ import platform
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import plotly.io
 from plotly.offline import get_plotlyjs
 
@@ -21,8 +22,9 @@ from recon_core.plots.studies import Strip
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE
 from recon_core.studies.claims import Verdict, verdicts
-from recon_core.studies.figures import Exhibit, exhibits
+from recon_core.studies.figures import StudyFigure, study_figures
 from recon_core.studies.findings import overview
+from recon_core.studies.model_table import readable
 from recon_core.studies.results import StudyResults, study_results
 from recon_core.studies.study import StudyConfig
 
@@ -49,11 +51,6 @@ table.numbers th { position: sticky; top: 0; background: #fff; } table.numbers t
 li.verdict { margin-bottom: 0.5rem; }
 pre { white-space: pre-wrap; font-size: 0.8rem; background: #f5f5f5; padding: 1rem; }
 """
-_COLUMNS = (
-    "panel", "value", "seed", "state", "good", "of", "floor_mean_image", "floor_untrained", "non_members",
-    "on_margin", "train_error", "test_error", "log_loss", "kkt_layer1", "residual", "train_run", "attack_run",
-    "match_run",
-)  # fmt: skip
 
 
 def write_report(store: RunStore, run_id: str, target: Path) -> Path:
@@ -80,7 +77,7 @@ def report_html(store: RunStore, run_id: str) -> str:
     parts = [
         _head(run, results),
         _verdicts(verdicts(results)),
-        *(_exhibit(exhibit) for exhibit in exhibits(store, results)),
+        *(_section(item) for item in study_figures(store, results)),
         _table(results),
         _settings(run, results),
     ]
@@ -127,18 +124,18 @@ def _verdicts(found: Sequence[Verdict]) -> str:
         return ""
     items = ""
     for claim in dict.fromkeys(verdict.claim for verdict in found):
-        words = "".join(
-            f"<br>{_MARKS[verdict.agrees]} {html.escape(verdict.words)}." for verdict in found if verdict.claim == claim
+        findings = "".join(
+            f"<br>{_MARKS[verdict.agrees]} {html.escape(verdict.text)}." for verdict in found if verdict.claim == claim
         )
-        items += f'<li class="verdict"><b>{html.escape(claim.text)}</b>{words}</li>'
+        items += f'<li class="verdict"><b>{html.escape(claim.text)}</b>{findings}</li>'
     return f"<h2>What was claimed, and what was found</h2><ul>{items}</ul>"
 
 
-def _exhibit(exhibit: Exhibit) -> str:
-    shown = "" if exhibit.figure is None else _figure(exhibit.figure, exhibit.name)
+def _section(item: StudyFigure) -> str:
+    shown = "" if item.figure is None else _figure(item.figure, item.name)
     return (
-        f'<section id="{exhibit.name}"><h2>{html.escape(exhibit.heading)}</h2>'
-        f"<p>{html.escape(exhibit.finding)}</p>{shown}{_strips(exhibit.strips)}</section>"
+        f'<section id="{item.name}"><h2>{html.escape(item.heading)}</h2>'
+        f"<p>{html.escape(item.finding)}</p>{shown}{_strips(item.strips)}</section>"
     )
 
 
@@ -177,9 +174,8 @@ def _image(picture: Mosaic, alt: str) -> str:
 
 
 def _table(results: StudyResults) -> str:
-    frame = results.table.to_frame()
-    shown = frame[[name for name in _COLUMNS if name in frame]]
-    head = "".join(f"<th>{html.escape(str(name).replace('_', ' '))}</th>" for name in shown)
+    shown = readable(results.table.to_frame())
+    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in shown)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row) + "</tr>"
         for row in shown.itertuples(index=False)
@@ -190,8 +186,8 @@ def _table(results: StudyResults) -> str:
     )
 
 
-def _cell(value: object) -> str:
-    if value is None or value != value:
+def _cell(value: Any) -> str:
+    if pd.isna(value):
         return ""
     if isinstance(value, float):
         return f"{value:.4g}"

@@ -8,10 +8,11 @@ from typing import Any
 from recon_core.attacks import AttackSettings
 from recon_core.config import parse_config
 from recon_core.runs.attack_request import usual_count
+from recon_core.runs.commands import attack_arguments, create_run, flag, options, repeats
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import ReconstructConfig, check_request, warning_for
-from recon_core.runs.requests import PYTHON, known_init_words, queue_reconstruction, setting_words
-from recon_core.scheduling import place_words
+from recon_core.runs.requests import create_reconstruction
+from recon_core.scheduling import place_arguments
 from recon_core.store import Run, RunStore
 from recon_core.studies.search import SearchConfig, check_search, trial_settings
 from recon_core.studies.trials import SearchSettings
@@ -22,17 +23,22 @@ _SEARCH_CHOICES = ("engine", "dtype", "iterations")
 Request = ReconstructConfig | SearchConfig
 
 
-def queue_search(store: RunStore, config: SearchConfig, name: str | None = None) -> Run:
+def create_search(store: RunStore, config: SearchConfig, name: str | None = None) -> Run:
     """Many attacks on the model of run `config.model`."""
-    settings = config.settings
-    asked = settings.model_dump(mode="json", exclude={"attack"})
-    options = [word for key, value in asked.items() for word in (f"--{key}", str(value))]
-    words = ["search", "--model", config.model, *options, *setting_words(settings.attack, always=_SEARCH_CHOICES)]
-    words += [*known_init_words(config.known_init), *place_words(config)]
-    for option, value in (("--storage", config.storage), ("--share", config.share)):
-        words += [] if value is None else [option, value]
-    values = config.model_dump(mode="json")
-    return store.create("search", values, name=name, parents=[config.model], command=[*PYTHON, *words])
+    return create_run(store, "search", config.model_dump(mode="json"), name=name, parents=[config.model])
+
+
+@repeats("search")
+def _search(config: Mapping[str, Any]) -> list[str]:
+    asked = parse_config(SearchConfig, config)
+    return [
+        *("search", "--model", asked.model),
+        *options(asked.settings.model_dump(mode="json", exclude={"attack"})),
+        *attack_arguments(asked.settings.attack, always=_SEARCH_CHOICES),
+        *flag("--known-init", asked.known_init),
+        *place_arguments(asked),
+        *options({"storage": asked.storage, "share": asked.share}),
+    ]
 
 
 def search_request(
@@ -69,9 +75,9 @@ def attack_of(request: Request) -> AttackSettings:
     return request.settings.attack if isinstance(request, SearchConfig) else request.settings
 
 
-def queue_request(store: RunStore, model: AttackModel, request: Request) -> Run:
+def create_requested(store: RunStore, model: AttackModel, request: Request) -> Run:
     """A run for it, if it can be done; whoever calls puts it in line."""
     check(model, request)
     if isinstance(request, SearchConfig):
-        return queue_search(store, request)
-    return queue_reconstruction(store, request)
+        return create_search(store, request)
+    return create_reconstruction(store, request)

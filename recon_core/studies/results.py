@@ -11,7 +11,7 @@ import numpy as np
 from recon_core.analysis.leakage import LeakPanel, leak_scatter
 from recon_core.analysis.models import ModelRow, ModelTable, model_row
 from recon_core.analysis.studies import (
-    FLOORS,
+    CONTROLS,
     AlignedGrid,
     Measure,
     Reconstructed,
@@ -24,7 +24,7 @@ from recon_core.analysis.studies import (
 from recon_core.analysis.weights import WeightImages, weight_images
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
-from recon_core.matching.protocol import MatchSettings
+from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
 from recon_core.studies.plan import StudyPlan
@@ -57,8 +57,8 @@ class StudyResults:
     def curve(self, panel: str, measure: Measure) -> StudyCurve | None:
         return curve(self.table, panel, measure)
 
-    def floors(self, panel: str) -> tuple[StudyCurve, ...]:
-        found = (self.curve(panel, measure) for measure in FLOORS)
+    def controls(self, panel: str) -> tuple[StudyCurve, ...]:
+        found = (self.curve(panel, measure) for measure in CONTROLS)
         return tuple(one for one in found if one is not None)
 
     def rows(self, panel: str, seed: int | None = None) -> tuple[StudyRow, ...]:
@@ -149,7 +149,8 @@ def match_settings(store: RunStore, results: StudyResults) -> MatchSettings | No
 
 
 def threshold_of(results: StudyResults) -> float:
-    return float(next((row.numbers["threshold"] for row in results.table.finished if "threshold" in row.numbers), 0.4))
+    known = (row.numbers["threshold"] for row in results.table.finished if "threshold" in row.numbers)
+    return float(next(known, GOOD_SSIM))
 
 
 def _seed(results: StudyResults, seed: int | None) -> int:

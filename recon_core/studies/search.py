@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from recon_core.analysis.trials import TrialRecord, best_of, quiet_optuna
-from recon_core.attacks import AttackRecipe, AttackSettings, Engine, StopReason, Target, attack
+from recon_core.attacks import SEARCH_RANGES, AttackSettings, Engine, StopReason, Target, attack, find_attack
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.listening import Listener, ignore
@@ -41,6 +41,8 @@ from recon_core.studies.trials import Sampler, SearchSettings, Trial, TrialBook,
 if TYPE_CHECKING:
     from recon_core.data import TaskData
 
+SEARCHED_ATTACK = "paper"
+"""Of the trials, unless somebody says otherwise: the papers search for its numbers."""
 # A search is many short attacks rather than one long one.
 _ITERATIONS = 5000
 _POLL_SECONDS = 0.3
@@ -73,13 +75,21 @@ class TrialConfig(Frozen):
 
 def trial_settings(model: AttackModel, given: Mapping[str, Any]) -> AttackSettings:
     """What trials have in common: the papers' recipe, in closed form and float32 where `given` does not say."""
+    chosen = find_attack(given.get("recipe") or SEARCHED_ATTACK)
     engine = Engine.CLOSED if model.architecture.dense else Engine.AUTOGRAD
-    usual = {"recipe": AttackRecipe.PAPER, "engine": engine, "dtype": "float32", "iterations": _ITERATIONS}
-    return attack_settings(model, {**usual, **given})
+    usual = {"recipe": chosen.name, "engine": engine, "dtype": "float32", "iterations": _ITERATIONS}
+    own = {name: value for name, value in usual.items() if name in chosen.setting_names}
+    return attack_settings(model, {**own, **given})
 
 
 def check_search(model: AttackModel, config: SearchConfig) -> None:
     """Raise now what would end the search, or its first trial, at its start."""
+    chosen = find_attack(config.settings.attack.recipe)
+    absent = [name for name in SEARCH_RANGES[config.settings.ranges] if name not in chosen.setting_names]
+    if absent:
+        raise InputError(
+            f"a search draws {', '.join(absent)}, which recipe {chosen.name} lacks; use recipe {SEARCHED_ATTACK}"
+        )
     check_request(model, config.attack_config())
     check_storage(config.storage, config.share)
 
@@ -228,7 +238,7 @@ def perform_search(
         "model": config.model,
         "warning": warning,
     }
-    writer.finish(RunState.DONE, result, f"did all its {len(states)} trials")
+    writer.finish(RunState.DONE, result, f"finished all {len(states)} trials")
 
 
 def _usual_executor(run: Run, config: SearchConfig) -> Executor:
@@ -379,7 +389,7 @@ class _Search:
             return None
         if status.state is RunState.QUEUED:
             raise AfterimageError(
-                f"trial {trial.number + 1} could not even begin, {tries} times: {trouble}; mend that, then resume"
+                f"trial {trial.number + 1} could not be started, {tries} times: {trouble}; fix that, then resume"
             )
         return trouble
 

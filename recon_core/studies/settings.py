@@ -8,20 +8,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from recon_core.attacks.settings import AttackSettings
+from recon_core.attacks.registry import all_setting_names, describe_setting
 from recon_core.config import DataConfig, ModelConfig, TrainingConfig
 from recon_core.errors import InputError
 from recon_core.runs.match_source import MatchConfig
 
 ATTACK, MATCH = "attack", "match"
-# What belongs together under one word. Keys of the first three may go without it where they are unique.
-GROUPS: Mapping[str, type[BaseModel]] = {
+# What belongs together under one word; settings of an attack are those of any.
+_CONFIGS: Mapping[str, type[BaseModel]] = {
     "data": DataConfig,
     "model": ModelConfig,
     "training": TrainingConfig,
-    ATTACK: AttackSettings,
     MATCH: MatchConfig,
 }
+GROUPS = ("data", "model", "training", ATTACK, MATCH)
+# Whose keys may go without it where they are unique.
 _SHORT = ("data", "model", "training")
 # Runs of a study are matched with each other's, never with others.
 _NOT_MATCH_KEYS = ("runs", "untrained")
@@ -54,11 +55,13 @@ def known_keys() -> list[str]:
 def describe_key(key: str) -> str:
     """What a key means, from its own field."""
     group, _, name = full_key(key).rpartition(".")
-    return GROUPS[group].model_fields[name].description or ""
+    return describe_setting(name) if group == ATTACK else _CONFIGS[group].model_fields[name].description or ""
 
 
 def _names(group: str) -> list[str]:
-    return [name for name in GROUPS[group].model_fields if group != MATCH or name not in _NOT_MATCH_KEYS]
+    if group == ATTACK:
+        return list(all_setting_names())
+    return [name for name in _CONFIGS[group].model_fields if group != MATCH or name not in _NOT_MATCH_KEYS]
 
 
 def checked(settings: Mapping[str, Any]) -> Settings:

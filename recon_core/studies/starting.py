@@ -18,11 +18,11 @@ from recon_core.studies.study import StudyConfig
 
 
 def begun_before(store: RunStore, plan: StudyPlan) -> Run | None:
-    """The newest run of this very study: one that is at work or was stopped, or one that is done and whole."""
+    """The newest run of the same study: running or stopped, or finished with all its runs still in the store."""
     for summary in store.list("study"):
         run = store.open(summary.id)
         try:
-            if parse_config(StudyConfig, run.config).plan != plan:
+            if not parse_config(StudyConfig, run.config).plan.trains_like(plan):
                 continue
         except AfterimageError:  # written by another version
             continue

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError
+from recon_core.runs.commands import PROGRAM
 from recon_core.runs.listening import Listener
 from recon_core.runs.signals import StopFlag
 from recon_core.scheduling import Executor, Places, executor_for
 from recon_core.store import Run, RunState, RunStore, RunWriter, lock
 from recon_core.store.files import was_full
 from recon_core.studies.cells import expand
-from recon_core.studies.graph import Board, StepKind, StepState
+from recon_core.studies.graph import StepGraph, StepKind, StepState
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.record import FILE, CellRecord, StudyRecord, read_record, record_cell, recorded_runs
 
@@ -37,14 +38,14 @@ class StudyConfig(Places):
     plan: StudyPlan
 
 
-def queue_study(store: RunStore, config: StudyConfig, words: Sequence[str] = (), name: str | None = None) -> Run:
-    """A study to be done; its cells are checked first. `words` follow `study` in the command that repeats it."""
+def create_study(store: RunStore, config: StudyConfig, arguments: Sequence[str] = (), name: str | None = None) -> Run:
+    """A study to be done; its cells are checked first. `arguments` follow `study` in the command that repeats it."""
     expand(config.plan)
     return store.create(
         "study",
         config.model_dump(mode="json"),
         name=name or config.plan.title,
-        command=["python", "-m", "recon_core", "study", *(words or (config.plan.name,))],
+        command=[*PROGRAM, "study", *(arguments or (config.plan.name,))],
     )
 
 
@@ -93,85 +94,85 @@ def _alone(store: RunStore, writer: RunWriter, stopping: Callable[[], bool]) -> 
 
 
 class _Study:
-    """The loop around a board."""
+    """The loop around a graph."""
 
     def __init__(self, store: RunStore, run: Run, plan: StudyPlan, writer: RunWriter, listener: Listener) -> None:
         self._store, self._run, self._plan = store, run, plan
         self._writer, self._listener = writer, listener
         self._records = {cell.id: cell for cell in read_record(run).cells}
-        self._board: Board | None = None
+        self._graph: StepGraph | None = None
 
     def lay_out(self) -> None:
         """Look at what the store has already."""
         recorded = {**recorded_runs(self._store), **read_record(self._run).steps}
         cells = expand(self._plan)
-        board = Board(self._store, self._plan.name, cells, floor=self._plan.floor, recorded=recorded)
-        self._board = board
-        if board.done:
-            self._writer.log(f"{board.done} of {board.total} runs were in the store already")
+        graph = StepGraph(self._store, self._plan.name, cells, floor=self._plan.floor, recorded=recorded)
+        self._graph = graph
+        if graph.done:
+            self._writer.log(f"{graph.done} of {graph.total} runs were in the store already")
         self._save()
-        self._tell(board)
+        self._tell(graph)
 
     def work(self, executor: Executor, stopping: Callable[[], bool]) -> bool:
         """Until all is done or nothing is left that could be done; False where somebody wanted it to stop before."""
-        board = self._board
-        assert board is not None
-        while not board.finished:
+        graph = self._graph
+        assert graph is not None
+        while not graph.finished:
             if stopping():
-                self._stop(board, executor)
+                self._stop(graph, executor)
                 return False
             changed = False
-            for step in board.ready():
+            for step in graph.ready():
                 if not executor.free():
                     break
-                run = board.begin(step)
+                run = graph.begin(step)
                 changed = True
                 if run is not None:
                     self._save()  # before the work begins: a study that is killed finds its runs again
                     executor.submit(run)
-            self._tell(board)
-            at_once = changed and not board.running  # what has just been found done may make others ready
+            self._tell(graph)
+            at_once = changed and not graph.running  # what has just been found done may make others ready
             ended = [] if at_once else executor.wait(_POLL_SECONDS)
             for end in ended:
-                step_ended = board.end(end)
+                step_ended = graph.end(end)
                 if step_ended is not None and was_full(step_ended.message):
                     raise AfterimageError(step_ended.message)  # or all that is left would fail likewise
                 if step_ended is not None and step_ended.state is not StepState.DONE:
-                    self._writer.log(f"{_DOING[step_ended.kind]} {step_ended.cell.words}: {step_ended.message}")
-            board.look_elsewhere()
+                    self._writer.log(f"{_DOING[step_ended.kind]} {step_ended.cell.label}: {step_ended.message}")
+            graph.look_elsewhere()
             if ended:
                 self._save()
         self._save()
-        self._tell(board)
+        self._tell(graph)
         return True
 
-    def _stop(self, board: Board, executor: Executor) -> None:
-        for step in board.running:
+    def _stop(self, graph: StepGraph, executor: Executor) -> None:
+        for step in graph.running:
             self._store.open(step.run_id or "").request_cancel()
         executor.close()
-        board.put_back()
+        graph.put_back()
         self._save()
 
     def _save(self) -> None:
-        board = self._board
-        assert board is not None
+        graph = self._graph
+        assert graph is not None
         finished = {cell.id for cell in self._records.values() if cell.done}
         self._records = {
-            steps.cell.id: record_cell(self._store, steps, self._records.get(steps.cell.id)) for steps in board.cells
+            steps.cell.id: record_cell(self._store, steps, self._records.get(steps.cell.id)) for steps in graph.cells
         }
-        record = StudyRecord(tuple(self._records.values()), board.recorded())
+        record = StudyRecord(tuple(self._records.values()), graph.recorded())
         self._writer.save_json(FILE, record.to_json())
         for cell in self._records.values():
             if cell.done and cell.id not in finished:
-                self._writer.metrics(_row(board.done, cell))
+                self._writer.metrics(_row(graph.done, cell))
 
-    def _tell(self, board: Board) -> None:
+    def _tell(self, graph: StepGraph) -> None:
         cells = list(self._records.values())
         done = sum(cell.done for cell in cells)
-        doing = "; ".join(f"{_DOING[step.kind]} {step.cell.words}" for step in board.running)
+        doing = "; ".join(f"{_DOING[step.kind]} {step.cell.label}" for step in graph.running)
         message = f"{done} of {len(cells)} models" + (f"; {doing}" if doing else "")
-        self._writer.progress(board.done, message, total=board.total)
-        self._listener(board.done / max(1, board.total), message)
+        self._writer.progress(graph.done, message, total=graph.total)
+        self._listener(graph.done / max(1, graph.total), message)
 
     def finish(self, *, stopped: bool) -> None:
         """The last word. What failed by itself would fail again; what was stopped can go on."""
@@ -196,11 +197,11 @@ class _Study:
             some = f"{message}; {len(halted)} were cancelled one by one, go on with: {again}"
             self._writer.finish(RunState.CANCELLED, None, some)
         elif not done:
-            self._writer.finish(RunState.FAILED, None, f"no model came to its end; {failed[0].message}")
+            self._writer.finish(RunState.FAILED, None, f"no model finished; {failed[0].message}")
         else:
             if failed:
-                message += f"; {len(failed)} came to no end, e.g. {failed[0].id}: {failed[0].message}"
-            self._writer.progress(len(self._board.steps) if self._board else 0, message, force=True)
+                message += f"; {len(failed)} failed, e.g. {failed[0].id}: {failed[0].message}"
+            self._writer.progress(len(self._graph.steps) if self._graph else 0, message, force=True)
             self._writer.finish(RunState.DONE, result, message)
 
 

@@ -12,5 +12,5 @@ def summary_lines(store: RunStore, run_id: str) -> list[str]:
     """How much was done, the counts by panel, and the papers' claims held against them."""
     results = study_results(store, run_id)
     counts = [count_finding(results, panel) for panel in results.panels]
-    claims = [f"claim: {verdict.claim.text} {verdict.words}" for verdict in verdicts(results)]
+    claims = [f"claim: {verdict.claim.text} {verdict.text}" for verdict in verdicts(results)]
     return [overview(results), *counts, *claims]

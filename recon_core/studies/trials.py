@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from recon_core.analysis.trials import DIVERGED_VALUE, TrialRecord, TrialState
 from recon_core.attacks.settings import SEARCH_RANGES, AttackSettings
@@ -44,11 +44,11 @@ class Sampler(StrEnum):
 class SearchSettings(Frozen):
     """One search, whole; `attack` says all that is not searched over."""
 
-    trials: int = Field(100, ge=1, le=100_000)
-    sampler: Sampler = Sampler.TPE
-    ranges: Literal["haim2022", "buzaglo2023"] = "haim2022"
-    seed: int = Field(0, ge=0, description="of what is drawn; starts are numbered by attack.seed")
-    attack: AttackSettings = AttackSettings()
+    trials: int = Field(100, ge=1, le=100_000, description="number of attacks to make")
+    sampler: Sampler = Field(Sampler.TPE, description="random draws, TPE, or successive halving of random draws")
+    ranges: Literal["haim2022", "buzaglo2023"] = Field("haim2022", description="whose ranges numbers are drawn from")
+    seed: int = Field(0, ge=0, description="seed of the sampler; the seeds of the attacks start at attack.seed")
+    attack: SerializeAsAny[AttackSettings] = AttackSettings()
 
     def trial_attack(self, number: int, params: Mapping[str, float]) -> AttackSettings:
         """The attack of one trial; every trial starts from candidates of its own."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 
 
@@ -22,7 +22,7 @@ class DescentRecipe:
     """
 
     trainable: Trainable
-    head: Head
+    loss: Loss
     rate: float
     decay: float
     batch_size: int | None
@@ -34,20 +34,20 @@ class DescentRecipe:
     def step(self) -> None:
         """One pass over the data."""
         net = self.trainable
-        if self.batch_size is None or self.batch_size >= self.head.n:
-            self._descend(net.data, self.head)
+        if self.batch_size is None or self.batch_size >= self.loss.n:
+            self._descend(net.data, self.loss)
         else:
             # The order depends on the epoch's number alone, so a resumed run draws the same batches.
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-            order = torch.randperm(self.head.n, generator=generator).to(net.data.device)
+            order = torch.randperm(self.loss.n, generator=generator).to(net.data.device)
             for batch in torch.split(order, self.batch_size):
-                self._descend(net.data[batch], self.head.subset(batch))
+                self._descend(net.data[batch], self.loss.subset(batch))
         self.epoch += 1
 
-    def _descend(self, data: Tensor, head: Head) -> None:
+    def _descend(self, data: Tensor, loss: Loss) -> None:
         run = self.trainable.forward(data)
-        rows = head.rows(run.outputs)
-        slopes = head.slopes(rows.values) / head.n
+        rows = loss.rows(run.outputs)
+        slopes = loss.slopes(rows.values) / loss.n
         output_grad = (slopes[:, :, None] * rows.directions).sum(1)
         self.trainable.descend_(run, output_grad, self.rate, keep=1.0 - self.rate * self.decay)
 

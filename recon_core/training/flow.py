@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 
 MAX_SUBSTEPS = 40
@@ -62,7 +62,7 @@ class FlowRecipe:
     """
 
     trainable: Trainable
-    head: Head
+    loss: Loss
     max_change: float
     log_target: float
     epoch_rate: float
@@ -79,10 +79,10 @@ class FlowRecipe:
 
     def step(self) -> None:
         """One macro step; does nothing once the target loss is reached."""
-        net, head = self.trainable, self.head
+        net, loss = self.trainable, self.loss
         run = net.forward()
-        q, directions = head.rows(run.outputs)
-        log_mean, w = head.log_loss(q)
+        q, directions = loss.rows(run.outputs)
+        log_mean, w = loss.log_loss(q)
         review = self.steps % _REVIEW_EVERY == 0
         self.steps += 1
         if self.substeps == 1 and not review:
@@ -121,7 +121,7 @@ class FlowRecipe:
         drift = self.dt * gram
         path, weights, total = [log_mean], [w], w
         for _ in range(self.substeps - 1):
-            log_mean, w = self.head.log_loss(torch.addmv(start, drift, total.view(-1)).view_as(q))
+            log_mean, w = self.loss.log_loss(torch.addmv(start, drift, total.view(-1)).view_as(q))
             total = total + w
             path.append(log_mean)
             weights.append(w)

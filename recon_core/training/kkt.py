@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 
 # Directions of the Gram matrix below this share of its largest are rounding.
@@ -28,7 +28,7 @@ class KktResidual(NamedTuple):
     multipliers: NDArray[np.float64]
 
 
-def kkt_residual(trainable: Trainable, head: Head) -> KktResidual:
+def kkt_residual(trainable: Trainable, loss: Loss) -> KktResidual:
     """Best multipliers and what they leave over.
 
     Non-negative for classifiers, whose margin constraints are inequalities; free for regression, where
@@ -36,13 +36,13 @@ def kkt_residual(trainable: Trainable, head: Head) -> KktResidual:
     matrix: |theta - G^T lam|^2 = |theta|^2 - 2 lam . (G theta) + lam . K lam.
     """
     run = trainable.forward()
-    directions = head.margin_directions(run.outputs)[:, None, :]
+    directions = loss.margin_directions(run.outputs)[:, None, :]
     gradients = trainable.gradients(run, directions)
     grams = [gram.double().cpu().numpy() for gram in gradients.grams]
     inner = [product.double().cpu().numpy() for product in trainable.inner_products(run, gradients)]
     norms = [float(norm) for norm in torch.stack(trainable.squared_norms()).double()]
     norms[0] += float(trainable.outside_squared_norm())
-    signed = head.loss.classifies
+    signed = loss.function.classifies
     fits = [_fit(gram, b, norm, signed) for gram, b, norm in zip(grams, inner, norms, strict=True)]
     whole = _fit(np.sum(grams, axis=0), np.sum(inner, axis=0), sum(norms), signed)
     return KktResidual([fit.residual for fit in fits], whole.residual, whole.multipliers)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from recon_core.config import LossName
+from recon_core.config import Task
 from recon_core.data import signs_of
+from recon_core.losses import LOSSES, LossFunction
 
 # More groups than this only resolve rivals whose weight is already negligible.
 MAX_GROUPS = 4
@@ -44,10 +44,10 @@ class LogLoss(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Head:
-    """One loss on one set of labels. `labels` are class indices (n,), signs are derived from them."""
+class Loss:
+    """A registered loss on one set of labels. `labels` are class indices (n,), signs are derived from them."""
 
-    loss: LossName
+    name: str
     labels: Tensor
     huber_delta: float = 1.0
 
@@ -55,8 +55,12 @@ class Head:
     def n(self) -> int:
         return len(self.labels)
 
-    def subset(self, samples: Tensor) -> Head:
-        return Head(self.loss, self.labels[samples], self.huber_delta)
+    @cached_property
+    def function(self) -> LossFunction:
+        return LOSSES[self.name]
+
+    def subset(self, samples: Tensor) -> Loss:
+        return Loss(self.name, self.labels[samples], self.huber_delta)
 
     @cached_property
     def _signs(self) -> Tensor:
@@ -69,10 +73,10 @@ class Head:
     def rows(self, phi: Tensor) -> Rows:
         """The scalars this loss depends on."""
         n, outputs = phi.shape
-        if self.loss is LossName.LOGISTIC:
+        if self.function.task is Task.BINARY:
             y = self.signs(phi.dtype)[:, None]
             return Rows(y * phi, y[:, :, None])
-        if self.loss is not LossName.CROSS_ENTROPY:
+        if self.function.task is Task.REGRESSION:
             return Rows(phi, torch.ones_like(phi)[:, :, None])
         lead = phi - phi.gather(1, self.labels[:, None])
         rivals = lead.scatter(1, self.labels[:, None], -torch.inf)
@@ -90,45 +94,27 @@ class Head:
 
     def sample_losses(self, q: Tensor) -> Tensor:
         """Loss of each sample (n,) from its row values (n, G)."""
-        if self.loss.classifies:
-            return F.softplus((-q).logsumexp(1))
-        error = q[:, 0] - self.signs(q.dtype)
-        if self.loss is LossName.L2:
-            return error.square()
-        if self.loss is LossName.L25:
-            return error.abs().pow(2.5)
-        return F.huber_loss(error, torch.zeros_like(error), delta=self.huber_delta, reduction="none")
+        scalar = (-q).logsumexp(1) if self.function.classifies else q[:, 0] - self.signs(q.dtype)
+        return self.function.value(scalar, self.huber_delta)
 
     def slopes(self, q: Tensor) -> Tensor:
         """d(sample loss)/dq (n, G)."""
-        if self.loss.classifies:
-            return -torch.sigmoid((-q).logsumexp(1, keepdim=True)) * (-q).softmax(1)
-        error = q - self.signs(q.dtype)[:, None]
-        if self.loss is LossName.L2:
-            return 2.0 * error
-        if self.loss is LossName.L25:
-            return 2.5 * error.sign() * error.abs().pow(1.5)
-        return error.clamp(-self.huber_delta, self.huber_delta)
+        if self.function.classifies:
+            return -self.function.slope((-q).logsumexp(1, keepdim=True), self.huber_delta) * (-q).softmax(1)
+        return self.function.slope(q - self.signs(q.dtype)[:, None], self.huber_delta)
 
     def curvatures(self, q: Tensor) -> Tensor:
         """Hessian of the sample loss in its rows (n, G, G), positive semi-definite."""
-        if self.loss.classifies:
-            s = (-q).logsumexp(1)
+        if self.function.classifies:
+            s = (-q).logsumexp(1)[:, None, None]
             p = (-q).softmax(1)
-            first = torch.sigmoid(s)[:, None, None]
+            first, second = self.function.slope(s, self.huber_delta), self.function.curvature(s, self.huber_delta)
             outer = p[:, :, None] * p[:, None, :]
-            return first * (torch.diag_embed(p) - outer) + first * (1 - first) * outer
-        error = q - self.signs(q.dtype)[:, None]
-        if self.loss is LossName.L2:
-            second = torch.full_like(error, 2.0)
-        elif self.loss is LossName.L25:
-            second = 3.75 * error.abs().sqrt()
-        else:
-            second = (error.abs() <= self.huber_delta).to(error.dtype)
-        return second[:, :, None]
+            return first * (torch.diag_embed(p) - outer) + second * outer
+        return self.function.curvature(q - self.signs(q.dtype)[:, None], self.huber_delta)[:, :, None]
 
     def log_loss(self, q: Tensor) -> LogLoss:
-        """Classifiers only: the log of the mean loss, right however small that is.
+        """Losses with `log_form` only: the log of the mean loss, right however small that is.
 
         With e^top, the largest e^s, taken out of all terms: softplus(s) = e^s * log(1 + e^s) / e^s, whose last
         factor is 1 where e^s underflows, and sigmoid(s) = e^s / (1 + e^s). Written with few and simple
@@ -145,19 +131,19 @@ class Head:
         return LogLoss(log_mean, weights if one_row else weights * (-q).softmax(1))
 
     def log_mean_loss(self, q: Tensor) -> Tensor:
-        """log of the mean loss; for regression too, where it is simply the log."""
-        return self.log_loss(q).log_mean if self.loss.classifies else self.sample_losses(q).mean().log()
+        """log of the mean loss; without `log_form` it is simply the log."""
+        return self.log_loss(q).log_mean if self.function.log_form else self.sample_losses(q).mean().log()
 
     def margins(self, phi: Tensor) -> Tensor:
         """Signed distance to a wrong answer (n,): y phi, or the true output minus its best rival."""
-        if self.loss is LossName.CROSS_ENTROPY:
+        if self.function.task is Task.MULTICLASS:
             own = phi.gather(1, self.labels[:, None])
             return (own - phi.scatter(1, self.labels[:, None], -torch.inf).amax(1, keepdim=True))[:, 0]
         return self.signs(phi.dtype) * phi[:, 0]
 
     def margin_directions(self, phi: Tensor) -> Tensor:
         """d(margin)/dphi (n, C): y, or +1 at the label and -1 at its best rival (Buzaglo et al. 2023)."""
-        if self.loss is LossName.CROSS_ENTROPY:
+        if self.function.task is Task.MULTICLASS:
             rival = phi.scatter(1, self.labels[:, None], -torch.inf).argmax(1, keepdim=True)
             return torch.zeros_like(phi).scatter(1, self.labels[:, None], 1.0).scatter(1, rival, -1.0)
         return self.signs(phi.dtype)[:, None]

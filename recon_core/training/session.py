@@ -24,9 +24,10 @@ from recon_core.observing import Observer, Resume
 from recon_core.training.descent import DescentRecipe
 from recon_core.training.flow import FlowRecipe
 from recon_core.training.kkt import kkt_residual
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.stationary import PLANNED_STEPS, StationaryRecipe, relative_gradient_norm
 from recon_core.training.trainable import Trainable
+from recon_core.units import LOG10_LOSS, log10_loss
 
 # A sample is on the margin if its share of the loss gradient is at least this part of the largest:
 # complementary slackness (Haim et al. 2022, Eq. 5), with a tolerance.
@@ -45,10 +46,10 @@ class StopReason(StrEnum):
 
     TARGET_LOSS = "reached the target loss"
     TARGET_RESIDUAL = "reached the target residual"
-    STEPS = "did all its steps"
-    TIME = "used up its time"
+    STEPS = "finished all steps"
+    TIME = "reached its time limit"
     CANCELLED = "was stopped on request and can be resumed"
-    DIVERGED = "lost its footing: the loss is no longer a finite number; try a smaller learning rate or max_change"
+    DIVERGED = "diverged: the loss is no longer finite; try a smaller learning rate or max_change"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class _Session:
         network = build_network(architecture, init_scale=config.model.init_scale, seed=config.model.seed, dtype=dtype)
         self.x = data.train_x.to(device, dtype)
         self.net = Trainable(network.to(device), self.x)
-        self.head = Head(settings.loss, data.train_labels.to(device), settings.huber_delta)
-        self.test_head = Head(settings.loss, data.test_labels.to(device), settings.huber_delta)
+        self.loss = Loss(settings.loss, data.train_labels.to(device), settings.huber_delta)
+        self.test_loss = Loss(settings.loss, data.test_labels.to(device), settings.huber_delta)
         self.test = self.net.prepare(data.test_x.to(device, dtype)) if len(data.test_x) else None
         self.recipe = self._make_recipe(data.task)
         self.total = settings.epochs or (PLANNED_STEPS if settings.recipe is Recipe.STATIONARY else None)
@@ -110,11 +111,11 @@ class _Session:
         rate = settings.learning_rate or (0.5 if task is Task.MULTICLASS else 0.01)
         if settings.recipe is Recipe.FLOW:
             target = -math.inf if settings.log_target is None else settings.log_target
-            return FlowRecipe(self.net, self.head, settings.max_change, target, rate)
+            return FlowRecipe(self.net, self.loss, settings.max_change, target, rate)
         if settings.recipe is Recipe.STATIONARY:
-            return StationaryRecipe(self.net, self.head, settings.weight_decay, settings.max_change)
+            return StationaryRecipe(self.net, self.loss, settings.weight_decay, settings.max_change)
         batch = settings.batch_size if settings.recipe is Recipe.SGD else None
-        return DescentRecipe(self.net, self.head, rate, settings.weight_decay, batch, self.config.model.seed)
+        return DescentRecipe(self.net, self.loss, rate, settings.weight_decay, batch, self.config.model.seed)
 
     @property
     def seconds(self) -> float:
@@ -170,17 +171,18 @@ class _Session:
         return min(1.0, max(parts))
 
     def _message(self, row: Mapping[str, Any]) -> str:
-        return f"log loss {row['log_loss']:.2f}, error {row['train_error']:.1%}, margin {row['margin_min']:.3g}"
+        loss = f"{LOG10_LOSS} {log10_loss(row['log_loss']):.1f}"
+        return f"{loss}, error {row['train_error']:.1%}, margin {row['margin_min']:.3g}"
 
     def _measure(self, slow: bool) -> dict[str, Any]:
         settings = self.config.training
         phi = self.net.forward().outputs
-        q = self.head.rows(phi).values
-        margins = self.head.margins(phi)
+        q = self.loss.rows(phi).values
+        margins = self.loss.margins(phi)
         shares = torch.linspace(0.0, 1.0, MARGIN_LEVELS, dtype=margins.dtype, device=margins.device)
         # One wait for the device.
         *levels, median = torch.cat([margins.quantile(shares), margins.median()[None]]).tolist()
-        log_loss = float(self.head.log_mean_loss(q))
+        log_loss = float(self.loss.log_mean_loss(q))
         row: dict[str, Any] = {
             "step": self.step,
             "seconds": round(self.seconds, 4),
@@ -196,23 +198,23 @@ class _Session:
         if isinstance(self.recipe, FlowRecipe):
             row["log10_epochs"] = float(self.recipe.log_epochs) / math.log(10)
         if settings.weight_decay > 0:
-            row["gradient_norm"] = float(relative_gradient_norm(self.net, self.head, settings.weight_decay))
+            row["gradient_norm"] = float(relative_gradient_norm(self.net, self.loss, settings.weight_decay))
         if slow and math.isfinite(log_loss):
             row.update(self._measure_slow())
         return row
 
     def _measure_slow(self) -> dict[str, Any]:
-        kkt = kkt_residual(self.net, self.head)
+        kkt = kkt_residual(self.net, self.loss)
         row: dict[str, Any] = {f"kkt_layer{index + 1}": value for index, value in enumerate(kkt.per_layer)}
         row["kkt"] = kkt.overall
         if self.test is not None:
             phi = self.net.outputs(self.test)
-            row["test_loss"] = float(self.test_head.sample_losses(self.test_head.rows(phi).values).mean())
-            row["test_error"] = float((self.test_head.margins(phi) <= 0).double().mean())
+            row["test_loss"] = float(self.test_loss.sample_losses(self.test_loss.rows(phi).values).mean())
+            row["test_error"] = float((self.test_loss.margins(phi) <= 0).double().mean())
         return row
 
     def _on_margin(self, q: Tensor) -> Tensor:
-        slopes = self.head.log_loss(q).weights if self.head.loss.classifies else self.head.slopes(q).abs()
+        slopes = self.loss.log_loss(q).weights if self.loss.function.log_form else self.loss.slopes(q).abs()
         share = slopes.sum(1)
         return share >= ON_MARGIN_SHARE * share.amax()
 
@@ -259,17 +261,17 @@ class _Session:
         self.net.sharpness = None
         if self.record_every and reason is not StopReason.CANCELLED:
             self._record()
-        kkt = kkt_residual(self.net, self.head)
+        kkt = kkt_residual(self.net, self.loss)
         phi = self.net.forward().outputs
         network = self.net.to_network().cpu()
-        margins = self.head.margins(phi)
-        on_margin = self._on_margin(self.head.rows(phi).values)
+        margins = self.loss.margins(phi)
+        on_margin = self._on_margin(self.loss.rows(phi).values)
         first = network.layers[0].get_parameter("weight").detach().flatten(1)
         summary = {
             **{name: value for name, value in row.items() if name not in ("step", "margin_levels")},
             "steps": self.step,
             "reason": str(reason),
-            "n": self.head.n,
+            "n": self.loss.n,
             "on_margin": int(on_margin.sum()),
             "architecture": self.net.architecture.to_json(),
             "parameters": sum(parameter.numel() for parameter in network.parameters()),

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 
 # Implicit Euler steps inside one frozen problem, each twice as long as the one before.
@@ -48,7 +48,7 @@ class StationaryRecipe:
     """State: the parameters, the duration of a step, and how far a layer may move in one."""
 
     trainable: Trainable
-    head: Head
+    loss: Loss
     decay: float
     max_change: float
 
@@ -74,15 +74,15 @@ class StationaryRecipe:
     def objective(self, q: Tensor) -> Tensor:
         """mean loss + decay/2 |theta|^2."""
         norm = torch.stack(self.trainable.squared_norms()).sum() + self.trainable.outside_squared_norm()
-        return self.head.sample_losses(q).mean() + 0.5 * self.decay * norm
+        return self.loss.sample_losses(q).mean() + 0.5 * self.decay * norm
 
     def step(self) -> None:
         """One frozen problem, solved and applied."""
         self._enter_stage()
         self.steps += 1
-        net, head, decay = self.trainable, self.head, self.decay
+        net, loss, decay = self.trainable, self.loss, self.decay
         run = net.forward()
-        rows = head.rows(run.outputs)
+        rows = loss.rows(run.outputs)
         gradients = net.gradients(run, rows.directions)
         gram = torch.stack(gradients.grams).sum(0)
         inner = net.inner_products(run, gradients)
@@ -115,8 +115,8 @@ class StationaryRecipe:
             start = c
             for _ in range(_NEWTON_ITERATIONS):
                 q = q0 + ((s - 1) * b + gram @ c).view_as(q0)
-                force = keep * c - start + h / n * self.head.slopes(q).reshape(-1)
-                curved = (self.head.curvatures(q) @ blocks).reshape(size, size)
+                force = keep * c - start + h / n * self.loss.slopes(q).reshape(-1)
+                curved = (self.loss.curvatures(q) @ blocks).reshape(size, size)
                 c = c - torch.linalg.solve_ex(keep * eye + h / n * curved, force)[0]
             h = 2 * h
         return s, c.view_as(q0)
@@ -148,16 +148,16 @@ class StationaryRecipe:
         self.trainable.sharpness = list(stored) if len(stored) else None
 
 
-def relative_gradient_norm(trainable: Trainable, head: Head, decay: float) -> Tensor:
+def relative_gradient_norm(trainable: Trainable, loss: Loss, decay: float) -> Tensor:
     """|grad(mean loss + decay/2 |theta|^2)| / |decay theta|: 0 at a stationary point, 1 where samples explain nothing.
 
     Computed from the Gram matrix; the part of the first layer outside the data's span has only decay to
     follow and counts in full.
     """
     run = trainable.forward()
-    rows = head.rows(run.outputs)
+    rows = loss.rows(run.outputs)
     gradients = trainable.gradients(run, rows.directions)
-    g = (head.slopes(rows.values) / head.n).reshape(-1).double()
+    g = (loss.slopes(rows.values) / loss.n).reshape(-1).double()
     gram = torch.stack(gradients.grams).sum(0).double()
     inner = torch.stack(trainable.inner_products(run, gradients)).sum(0).double()
     outside = trainable.outside_squared_norm().double()

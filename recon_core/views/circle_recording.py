@@ -5,13 +5,10 @@ All of it can be read while the runs go on: then there is one frame, the newest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from recon_core.analysis.arrays import Flags, Floats, Integers, flags, floats, integers
+from recon_core.analysis.arrays import flags, floats, integers
 from recon_core.attacks.baselines import weight_points
 from recon_core.attacks.circle import deduplicate, filter_multipliers
 from recon_core.config import TrainConfig, parse_config
@@ -20,68 +17,21 @@ from recon_core.matching.planar import match_points
 from recon_core.runs.models import model_of
 from recon_core.store import Run
 from recon_core.training.session import FIELD_REACH
+from recon_core.views.circle_frames import (
+    MIDDLE,
+    RADII,
+    CandidateFrames,
+    CandidatePoints,
+    CleanUp,
+    FieldFrames,
+    Points,
+    TrainingPoints,
+)
 
-Pixels = NDArray[np.uint8]
-Points = NDArray[np.float32]
-
-MIDDLE = 128
-"""The byte of output 0: 1 is as far below as 255 is above."""
-RADII = (0.1, 0.03)
-"""Distances at which a training point counts as found."""
 # What a player is sent of a long training; between them it glides.
 _FIELDS_SHOWN = 160
 # Outputs are shown relative to those of the last frame, but no network is shown as sure of itself below this.
 _LEAST_SCALE = 0.02
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingPoints:
-    """What the network was trained on, and the attacker never sees: points (n, 2) and labels 0 or 1 (n,)."""
-
-    points: Points
-    labels: Integers
-
-
-@dataclass(frozen=True, eq=False)
-class FieldFrames:
-    """The network's output on a square grid, step by step: steps (F,), fields (F, side, side), rows top to bottom.
-
-    A byte b stands for the output (b - MIDDLE) / 127 * scale, cut off at the ends; the grid goes from
-    -reach to reach.
-    """
-
-    steps: Integers
-    fields: Pixels
-    scale: float
-    reach: float = FIELD_REACH
-
-
-@dataclass(frozen=True, eq=False)
-class CandidateFrames:
-    """Candidates on their way: steps (A,), points (A, m, 2), labels (m,)."""
-
-    steps: Integers
-    points: Points
-    labels: Integers
-
-
-@dataclass(frozen=True, eq=False)
-class CleanUp:
-    """Haim et al. 2022, Fig. 2 e and f, of one attack, and how much of the truth is left in them.
-
-    The masks are over the attack's m candidates. The rest takes the training points to know.
-    """
-
-    filtered: Flags
-    kept: Flags
-    distances: Floats
-    """(n,): of each training point to the nearest point of its class that was kept; inf without one."""
-    settled: dict[float, int]
-    """By radius: points kept that lie at a training point of their class."""
-
-    def found(self, radius: float) -> int:
-        """Training points within the radius of a point of their class that was kept."""
-        return int((self.distances <= radius).sum())
 
 
 def training_points(config: TrainConfig) -> TrainingPoints:
@@ -101,7 +51,7 @@ def field_frames(train: Run) -> FieldFrames | None:
     # Nearly all of the last field fits in; a few far corners may be cut off.
     scale = max(_LEAST_SCALE, float(np.quantile(np.abs(finite[-1]), 0.9)))
     pixels = MIDDLE + np.clip(finite / scale, -1, 1) * 127
-    return FieldFrames(steps[shown], pixels.round().astype(np.uint8), scale)
+    return FieldFrames(steps[shown], pixels.round().astype(np.uint8), scale, FIELD_REACH)
 
 
 def candidate_frames(attack: Run) -> CandidateFrames | None:
@@ -113,14 +63,21 @@ def candidate_frames(attack: Run) -> CandidateFrames | None:
 
 
 def clean_up(attack: Run, truth: TrainingPoints, *, threshold: float, distance: float) -> CleanUp:
+    """`clean_up_points` of what a finished attack left, so that the defaults give what the run itself has kept."""
+    seed = int(attack.config["settings"]["seed"])
+    return clean_up_points(left_points(attack), truth, threshold=threshold, distance=distance, seed=seed)
+
+
+def clean_up_points(
+    left: CandidatePoints, truth: TrainingPoints, *, threshold: float, distance: float, seed: int
+) -> CleanUp:
     """Drop candidates with multipliers below `threshold`, then all but one of those within `distance`; compare.
 
     Candidates that come without multipliers, as model inversion's do, should be given a threshold of 0.
     """
-    found = attack.tensors("candidates")
-    candidates, labels = found["candidates"], found["labels"]
-    filtered = filter_multipliers(candidates, found["multipliers"].abs(), threshold=threshold)
-    seed = int(attack.config["settings"]["seed"])  # so that the defaults give what the run itself has kept
+    candidates, labels = torch.from_numpy(left.points), torch.from_numpy(left.labels)
+    multipliers = torch.from_numpy(left.multipliers)
+    filtered = filter_multipliers(candidates, multipliers.abs(), threshold=threshold)
     kept = deduplicate(candidates, filtered, distance=distance, seed=seed)
     points = torch.from_numpy(truth.points)
     distances = np.full(len(truth.points), np.inf)
@@ -130,6 +87,14 @@ def clean_up(attack: Run, truth: TrainingPoints, *, threshold: float, distance: 
         distances = floats(matching.distances)
         settled = {radius: matching.settled(radius) for radius in RADII}
     return CleanUp(flags(filtered), flags(kept), distances, settled)
+
+
+def left_points(attack: Run) -> CandidatePoints:
+    """Where a finished attack, or a baseline, left its candidates."""
+    found = attack.tensors("candidates")
+    return CandidatePoints(
+        found["candidates"].float().numpy(), integers(found["labels"]), found["multipliers"].float().numpy()
+    )
 
 
 def final_points(attack: Run) -> CandidateFrames:

@@ -22,9 +22,10 @@ from recon_core.analysis.counts import (
 )
 from recon_core.analysis.decay import DecayPoint
 from recon_core.analysis.leakage import LeakPanel, leak_scatter
-from recon_core.analysis.models import architecture_words
+from recon_core.analysis.models import architecture_text
 from recon_core.config import parse_config
 from recon_core.errors import InputError
+from recon_core.matching.controls import chance_level
 from recon_core.matching.protocol import MatchSettings
 from recon_core.runs.baseline_runs import baseline_of
 from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
@@ -58,7 +59,7 @@ class ModelEntry:
     name: str
     family: str
     """Models of one family saw the same images and have the same shape and loss."""
-    family_words: str
+    family_label: str
     family_id: str
     """Tells families of the same words apart."""
     weight_decay: float
@@ -68,20 +69,28 @@ class ModelEntry:
 
 @dataclass(frozen=True, eq=False)
 class StoredScores:
-    """SSIM (n,) as a match run kept it, with its floors; None where a control was not run."""
+    """SSIM (n,) as a match run kept it, with its controls; None where a control was not run."""
 
     settings: MatchSettings
     ssim: Floats
     mean_image: Floats
     untrained: Floats | None
+    held_out: Floats | None
 
     def good(self, threshold: float) -> int:
         return int(above(self.ssim, threshold).sum())
 
-    def floor(self, threshold: float) -> int:
-        """The higher of the floors that were measured."""
-        measured = [self.mean_image] if self.untrained is None else [self.mean_image, self.untrained]
-        return max(int(above(scores, threshold).sum()) for scores in measured)
+    def chance(self, threshold: float) -> int:
+        def matched(scores: Floats | None) -> int | None:
+            return None if scores is None else int(above(scores, threshold).sum())
+
+        return chance_level(
+            len(self.ssim),
+            mean_image=matched(self.mean_image),
+            untrained=matched(self.untrained),
+            held_out=matched(self.held_out),
+            held_out_of=None if self.held_out is None else len(self.held_out),
+        )
 
 
 def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
@@ -94,17 +103,17 @@ def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
         if summary.kind in ANALYSED_KINDS and summary.status.state is RunState.DONE
         if (analysed := _analysed(store.root, summary, names)) is not None
     ]
-    # An untrained network is a floor, and nothing leaks from it that could be analysed.
+    # An untrained network is a control, and nothing leaks from it that could be analysed.
     shown = [run for run in found if run.baseline != "untrained"]
     return tuple(sorted(shown, key=lambda run: (run.kind != "match", run.baseline is not None)))
 
 
 def match_request(store: RunStore, run_id: str) -> MatchConfig:
-    """How run `run_id` is to be matched: as it was, or with the papers' settings and the newest untrained floor."""
+    """How run `run_id` is to be matched: as it was, or with the papers' settings and the newest untrained control."""
     run = done_run(store, run_id, ANALYSED_KINDS, lacks="has nothing to analyse", then="analyse")
     if run.kind == "match":
         return parse_config(MatchConfig, run.config)
-    return MatchConfig(runs=(run_id,), untrained=_untrained_floor(store, model_run_of(store, run)))
+    return MatchConfig(runs=(run_id,), untrained=_untrained_control(store, model_run_of(store, run)))
 
 
 def leak_panel(pool: ImagePool, view: PairView) -> LeakPanel:
@@ -178,12 +187,13 @@ def model_index(store: RunStore) -> tuple[ModelEntry, ...]:
 def stored_scores(run: Run) -> StoredScores:
     """Scores of a finished match run of images."""
     found = run.tensors("match")
-    untrained = found.get("untrained_ssim")
+    untrained, held_out = found.get("untrained_ssim"), found.get("non_member_ssim")
     return StoredScores(
         settings=MatchSettings(**(run.result() or {})["settings"]),
         ssim=floats(found["ssim"]),
         mean_image=floats(found["mean_image_ssim"]),
         untrained=None if untrained is None else floats(untrained),
+        held_out=None if held_out is None else floats(held_out),
     )
 
 
@@ -214,7 +224,7 @@ def _origin(root: Path, run_id: str) -> _Origin:
     return _Origin(model.id, len(shape) == 1, attacked.config.get("baseline"))
 
 
-def _untrained_floor(store: RunStore, model: Run) -> str | None:
+def _untrained_control(store: RunStore, model: Run) -> str | None:
     for summary in store.list("reconstruct"):
         done = model.id in summary.parents and summary.status.state is RunState.DONE
         if done and baseline_of(store.root, summary.id) == "untrained":
@@ -241,13 +251,13 @@ def _entry(run: Run, match_run: str | None) -> ModelEntry | None:
         return None
     data, training, about = config.get("data", {}), config.get("training", {}), result.get("data", {})
     shape = result.get("architecture", {})
-    words = architecture_words(shape) if shape else "a network"
-    family = f"{about.get('fingerprint')} {words} {data.get('task')} {training.get('loss')}"
+    text = architecture_text(shape) if shape else "a network"
+    family = f"{about.get('fingerprint')} {text} {data.get('task')} {training.get('loss')}"
     return ModelEntry(
         run=run.id,
         name=run.name,
         family=family,
-        family_words=f"{words} on {result.get('n', '?')} of {data.get('source', '?')}, {data.get('task', '?')}",
+        family_label=f"{text} on {result.get('n', '?')} of {data.get('source', '?')}, {data.get('task', '?')}",
         family_id=hashlib.blake2b(family.encode(), digest_size=3).hexdigest(),
         weight_decay=float(training.get("weight_decay") or 0.0),
         result=result,

@@ -6,7 +6,7 @@ compares with another threshold. Neither searches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,15 +17,15 @@ from recon_core.analysis.pairs import Images
 from recon_core.analysis.points import PointTable, point_table
 from recon_core.analysis.table import MatchTable, match_table
 from recon_core.errors import InputError
-from recon_core.matching.controls import Evidence, LeakCount, score_mean_image
+from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import Origin
-from recon_core.matching.protocol import Matching, MatchSettings, Prepared
+from recon_core.matching.protocol import GOOD_SSIM, Matching, MatchSettings
 from recon_core.matching.roc import roc
 from recon_core.matching.scaling import stretch
 from recon_core.matching.ssim import SsimKind, ssim_map
 from recon_core.runs.match_cache import MatchCache
 from recon_core.runs.match_source import MatchConfig, MatchSource
-from recon_core.runs.matching import LiveMatching, PlanarEvidence, PointCount, live_matching, planar_evidence
+from recon_core.runs.scoring import LaidOut, PlanarEvidence, PointCount, lay_out, planar_evidence
 from recon_core.store import RunStore
 
 SHOWN_CANDIDATES = 24
@@ -120,26 +120,19 @@ class ImagePool:
     """Candidates and training images, laid out for merging at any factor."""
 
     source: MatchSource
-    live: LiveMatching
+    live: LaidOut
     samples: Samples
     images: Images
-    mean_image: dict[SsimKind, torch.Tensor] = field(default_factory=dict)
-    """Scores (n,) of the mean image by kind, filled as they are asked for: no slider changes them."""
 
     @property
     def size(self) -> int:
         return len(self.source.pool.candidates)
 
     def view(self, config: MatchConfig) -> PairView:
-        """Merge and score. Of `config` only what `foundation` leaves out may differ from the pool's own."""
+        """Merge and score. Of `config` only what `slow_part` leaves out may differ from the pool's own."""
         settings = config.settings(self.source.default_factor)
-        with torch.no_grad():
-            members = _merge(self.live.members, settings)
-            untrained = None if self.live.untrained is None else _merge(self.live.untrained, settings)
-            others = None if self.live.non_members is None else _merge(self.live.non_members, settings)
-            if settings.ssim not in self.mean_image:
-                mean = score_mean_image(self.live.members.images, self.source.data.mean, settings.ssim)
-                self.mean_image[settings.ssim] = mean
+        found = self.live.evidence(settings)
+        members = found.matching
         return PairView(
             settings=settings,
             samples=self.samples,
@@ -150,13 +143,8 @@ class ImagePool:
             merged=integers(members.merged_counts),
             capped=flags(members.capped),
             nearest=integers(members.nearest),
-            auc=None if others is None else roc(members.ssim, others.ssim).auc,
-            evidence=Evidence(
-                _scores_only(members),
-                self.mean_image[settings.ssim],
-                None if untrained is None else _scores_only(untrained),
-                None if others is None else _scores_only(others),
-            ),
+            auc=None if found.non_members is None else found.membership().auc,
+            evidence=Evidence.of(found.matchings.map(_scores_only), found.mean_image),
         )
 
     def pair(self, view: PairView, sample: int, shown: int = SHOWN_CANDIDATES) -> PairDetail:
@@ -218,9 +206,9 @@ class PointPool:
         return self.evidence.at(radius)
 
 
-def foundation(config: MatchConfig) -> MatchConfig:
+def slow_part(config: MatchConfig) -> MatchConfig:
     """The same request as far as it is slow: whatever a slider moves stands at a value that always works."""
-    moved = {"threshold": 0.4, "merge_factor": None, "ncc_share": 0.9, "ssim": SsimKind.AUTHORS}
+    moved = {"threshold": GOOD_SSIM, "merge_factor": None, "ncc_share": 0.9, "ssim": SsimKind.AUTHORS}
     return config.model_copy(update=moved)
 
 
@@ -229,7 +217,7 @@ def open_pool(store: RunStore, config: MatchConfig, source: MatchSource) -> Imag
     if source.planar:
         return _open_points(source, config)
     data = source.data
-    live = live_matching(source, foundation(config), MatchCache.of_store(store.root))
+    live = lay_out(source, slow_part(config), MatchCache.of_store(store.root))
     samples = Samples(integers(data.train_ids), integers(data.train_labels), data.class_names)
     return ImagePool(source, live, samples, live.members.images.cpu().numpy())
 
@@ -248,10 +236,6 @@ def _open_points(source: MatchSource, config: MatchConfig) -> PointPool:
     )
     auc = None if others is None else roc(-evidence.members.distances, -others.distances).auc
     return PointPool(source, evidence, table, auc)
-
-
-def _merge(prepared: Prepared, settings: MatchSettings) -> Matching:
-    return replace(prepared, settings=settings).merge()
 
 
 def _scores_only(matching: Matching) -> Matching:

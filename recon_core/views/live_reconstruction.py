@@ -1,4 +1,4 @@
-"""An attack as a page shows it, under way or over: candidates as pictures, residuals, trials, and an examiner's count.
+"""An attack as a page shows it, running or finished: candidates as pictures, residuals, trials, and the count.
 
 The attack itself never sees any of this. The count is made beside it, by whoever has the training samples.
 """
@@ -26,12 +26,12 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
-from recon_core.matching.controls import Evidence, LeakCount, score_mean_image
+from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
-from recon_core.matching.protocol import MatchSettings, match
+from recon_core.matching.protocol import GOOD_SSIM
 from recon_core.matching.scaling import stretch
-from recon_core.runs.match_source import MatchConfig, MatchSource, check_fingerprint, usual_factor
-from recon_core.runs.matching import RADII, PointCount, planar_evidence
+from recon_core.runs.match_source import MatchConfig, MatchSource, check_fingerprint
+from recon_core.runs.scoring import RADII, PlanarEvidence, PointCount, score
 from recon_core.store import Run, RunState
 from recon_core.store.files import DamagedError
 from recon_core.store.layout import tensors_file
@@ -39,8 +39,6 @@ from recon_core.store.tensors import check_tensors
 
 MOST_CANDIDATES = 2000
 """Read of a run at most: a search may leave a hundred thousand."""
-THRESHOLD = 0.4
-"""SSIM above which both papers call a reconstruction good."""
 _ENDED = (RunState.DONE, RunState.FAILED)
 
 
@@ -168,18 +166,19 @@ def search_trials(run: Run) -> TrialTable:
 
 
 @dataclass(frozen=True, eq=False)
-class Examiner:
-    """Whoever has the training samples and so can say how much of them came back."""
+class Evaluator:
+    """Scores candidates against the training samples, which the attack never sees."""
 
     model_run: Run
     model: TrainConfig
     data: TaskData
 
     def count(self, picture: Picture) -> LeakCount | tuple[PointCount, ...]:
-        """Good reconstructions among a picture's images with the mean image's floor, or points found within RADII."""
-        candidates = torch.from_numpy(picture.candidates)
-        with torch.no_grad():
-            return self._points(picture, candidates) if picture.planar else self._images(candidates)
+        """Good reconstructions among a picture's images, beside the mean image's; or points found within RADII."""
+        found = self.evidence(picture)
+        if isinstance(found, PlanarEvidence):
+            return tuple(found.at(radius) for radius in sorted(RADII, reverse=True))
+        return found.at(GOOD_SSIM)
 
     def points(self) -> tuple[Floats, Integers]:
         """Training points (n, 2) and their classes (n,)."""
@@ -189,14 +188,9 @@ class Examiner:
         """Whether candidates can be compared with training samples at all; kernels cannot."""
         return picture.candidates.shape[1:] == self.data.input_shape
 
-    def _images(self, candidates: Tensor) -> LeakCount:
-        settings = MatchSettings(merge_factor=usual_factor(self.model))
-        images = (self.data.train_x + self.data.mean).clamp(0.0, 1.0)
-        floor = score_mean_image(images, self.data.mean, settings.ssim)
-        return Evidence(match(self.data.train_x, self.data.mean, candidates, settings), floor).at(THRESHOLD)
-
-    def _points(self, picture: Picture, candidates: Tensor) -> tuple[PointCount, ...]:
-        """As a match run counts them: after the paper's clean-up, beside points never trained on."""
+    def evidence(self, picture: Picture) -> Evidence | PlanarEvidence:
+        """As a match run finds it with the usual settings; held-out images, which take as long again, are left out."""
+        candidates = torch.from_numpy(picture.candidates)
         source = MatchSource(
             model_run=self.model_run,
             model=self.model,
@@ -209,16 +203,15 @@ class Examiner:
             untrained=None,
             untrained_labels=None,
         )
-        evidence = planar_evidence(source, MatchConfig(runs=("live",)))
-        return tuple(evidence.at(radius) for radius in sorted(RADII, reverse=True))
+        return score(source, MatchConfig(runs=("live",), device="cpu"), held_out=False)
 
 
 class Truth(StrEnum):
     """Whether a page can compare with the training samples, as a sentence."""
 
     AT_HAND = "the training samples are at hand"
-    UNKNOWN = "the training samples of an imported model are not known here, so nobody can count"
-    ELSEWHERE = "the training images come from a full set, which takes a while to read; a match run counts"
+    UNKNOWN = "the training samples of an imported model are not known here, so reconstructions cannot be counted"
+    FULL_SET = "the training images come from a full set, which takes a while to read; a match run counts"
 
 
 def truth_of(model_run: Run) -> Truth:
@@ -226,17 +219,17 @@ def truth_of(model_run: Run) -> Truth:
     if model_run.kind != "train":
         return Truth.UNKNOWN
     source = parse_config(TrainConfig, model_run.config).data.source
-    return Truth.ELSEWHERE if source in FULL_SETS else Truth.AT_HAND
+    return Truth.FULL_SET if source in FULL_SETS else Truth.AT_HAND
 
 
-def examiner_of(model_run: Run) -> Examiner:
+def evaluator_of(model_run: Run) -> Evaluator:
     """Reads the training samples; see `truth_of`."""
     if truth_of(model_run) is Truth.UNKNOWN:
         raise InputError(f"run {model_run.id}: {Truth.UNKNOWN}")
     model = parse_config(TrainConfig, model_run.config)
     data = load_task(model.data)
     check_fingerprint(model_run, data)
-    return Examiner(model_run, model, data)
+    return Evaluator(model_run, model, data)
 
 
 def _picture_file(run: Run) -> str | None:

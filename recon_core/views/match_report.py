@@ -19,7 +19,7 @@ from recon_core.analysis.points import point_table
 from recon_core.analysis.table import match_table
 from recon_core.analysis.weights import singular_values, weight_images
 from recon_core.errors import InputError
-from recon_core.matching.protocol import MatchSettings
+from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
 from recon_core.matching.roc import roc
 from recon_core.plots.counts import plot_count_by_factor, plot_count_by_threshold, plot_roc, plot_sorted_ssim
 from recon_core.plots.files import STATIC_FORMATS, write_figures
@@ -118,7 +118,7 @@ def _read(store: RunStore, run: Run) -> _Parts:
         samples=model.tensors("samples"),
         runs=tuple(pooled),
         multipliers=torch.cat(list(pooled.values())),
-        threshold=run.config.get("threshold", 0.4),
+        threshold=run.config.get("threshold", GOOD_SSIM),
     )
 
 

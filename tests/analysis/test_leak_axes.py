@@ -1,4 +1,4 @@
-"""What SSIM is drawn against, the floors below it, and the weight-decay curve, on inputs whose answer is known."""
+"""What SSIM is drawn against, the controls beside it, and the weight-decay curve, on inputs whose answer is known."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
 
 
-def scatter_of(outputs: list[list[float]], labels: list[int], **floors: torch.Tensor) -> LeakScatter:
+def scatter_of(outputs: list[list[float]], labels: list[int], **controls: torch.Tensor) -> LeakScatter:
     n = len(outputs)
     ssim, on_margin = torch.linspace(0.9, 0.1, n), torch.ones(n, dtype=torch.bool)
-    return leak_scatter(ssim, torch.tensor(outputs), torch.tensor(labels), on_margin, **floors)
+    return leak_scatter(ssim, torch.tensor(outputs), torch.tensor(labels), on_margin, **controls)
 
 
 def test_each_axis_is_its_own_column() -> None:
@@ -45,17 +45,17 @@ def test_without_a_margin_there_is_no_relative_distance() -> None:
     assert np.isnan(undecided.relative_distances).all()
 
 
-def test_counts_stand_beside_the_floors_that_were_measured() -> None:
+def test_counts_stand_beside_the_controls_that_were_run() -> None:
     bare = scatter_of([[1.0], [2.0], [3.0]], [1, 1, 1])
     assert bare.good(0.4) == 2
-    assert bare.floors(0.4) == {}
+    assert bare.controls(0.4) == {}
     measured = scatter_of(
         [[1.0], [2.0], [3.0]],
         [1, 1, 1],
         mean_image=torch.tensor([0.5, 0.1, 0.1]),
         untrained=torch.tensor([0.5, 0.6, 0.1]),
     )
-    assert measured.floors(0.4) == {"mean image": 1, "untrained network": 2}
+    assert measured.controls(0.4) == {"mean image": 1, "untrained network": 2}
     assert measured.to_frame()["untrained_ssim"].tolist() == pytest.approx([0.5, 0.6, 0.1])
 
 

@@ -14,22 +14,21 @@ import torch
 
 from recon_core.analysis.training import (
     LEVELS,
-    Along,
     LayerReading,
+    TimeAxis,
     layer_readings,
     margin_histogram,
     margin_share,
     training_curves,
 )
 from recon_core.analysis.training_table import TrainedRun, differing, results, training_table
-from recon_core.analysis.training_words import layers_sentence, margin_sentence, percent, power_of_ten
-from recon_core.config import LossName
+from recon_core.analysis.training_text import layers_sentence, margin_sentence, percent
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network
 from recon_core.plots import training as plots
 from recon_core.store import RunStore
 from recon_core.training.kkt import kkt_residual
-from recon_core.training.losses import Head
+from recon_core.training.losses import Loss
 from recon_core.training.trainable import Trainable
 from recon_core.views.training_rows import WHOLE_BYTES, spread_rows
 
@@ -67,8 +66,8 @@ class TestCurves:
         assert LEVELS[5] == 0.5
 
     def test_epochs_are_the_rows_own_or_the_steps(self) -> None:
-        assert training_curves(ROWS).along(Along.EPOCHS)[1] == 400.0
-        plain = training_curves(ROWS, steps_are_epochs=True).along(Along.EPOCHS)
+        assert training_curves(ROWS).on_axis(TimeAxis.EPOCHS)[1] == 400.0
+        plain = training_curves(ROWS, steps_are_epochs=True).on_axis(TimeAxis.EPOCHS)
         assert np.isnan(plain[0])
         assert plain[1:].tolist() == pytest.approx([1.0, math.log10(20)])
         assert not training_curves([{"step": 1}]).counts_epochs
@@ -122,7 +121,7 @@ class TestReading:
                 parameter.zero_()
             network.layers[0].weight.copy_(torch.tensor([[3.0, 4.0]]))
             network.layers[1].weight.fill_(1.0)
-        found = kkt_residual(Trainable(network, torch.tensor([[1.0, 0.0]])), Head(LossName.LOGISTIC, torch.tensor([1])))
+        found = kkt_residual(Trainable(network, torch.tensor([[1.0, 0.0]])), Loss("logistic", torch.tensor([1])))
         (first, *_) = layer_readings(np.array(found.per_layer))
         # The bias of layer 1 is 0 but its gradient is not, so the best multiple of the gradient is half the weight.
         assert first.explained == pytest.approx(1 - ((1.5**2 + 1.5**2 + 16) / 25), abs=1e-6)
@@ -143,12 +142,6 @@ class TestReading:
     )  # fmt: skip
     def test_percent_never_says_none_or_all_of_what_is_not(self, share: float | None, words: str) -> None:
         assert percent(share) == words
-
-    @pytest.mark.parametrize(
-        ("log10", "words"), [(-434.386, "4.1e-435"), (math.log10(0.0025), "0.0025"), (2.0, "1e+02"), (math.nan, "–")]
-    )
-    def test_power_of_ten(self, log10: float, words: str) -> None:
-        assert power_of_ten(log10) == words
 
     def test_share_of_the_multipliers_on_the_margin(self) -> None:
         on = torch.tensor([True, True, False])
@@ -238,7 +231,7 @@ class TestTable:
 class TestFigures:
     def test_every_figure_draws_what_is_there(self) -> None:
         curves = training_curves(ROWS)
-        for along in Along:
+        for axis in TimeAxis:
             for draw in (
                 plots.plot_loss,
                 plots.plot_errors,
@@ -246,19 +239,23 @@ class TestFigures:
                 plots.plot_residuals,
                 plots.plot_gradient_norm,
             ):
-                assert isinstance(draw(curves, along), go.Figure)
+                assert isinstance(draw(curves, axis), go.Figure)
         assert [trace.name for trace in plots.plot_loss(curves).data] == ["training", "test"]
         assert [trace.name for trace in plots.plot_residuals(curves).data] == ["layer 1", "layer 2"]
         assert "layer 1 96%" in plots.plot_residuals(curves).layout.title.subtitle.text
 
-    def test_the_loss_axis_reads_as_powers_of_ten(self) -> None:
+    def test_the_loss_is_drawn_as_its_logarithm_to_base_10(self) -> None:
         drawn = plots.plot_loss(training_curves(ROWS))
-        assert drawn.layout.yaxis.tickprefix == "10<sup>"
+        assert drawn.layout.yaxis.title.text == "log10 loss"
         assert min(drawn.data[0].y) == pytest.approx(-434.29, abs=0.01)
 
+    def test_the_axis_of_gradient_norms_reads_as_powers_of_ten(self) -> None:
+        rows = [{"step": step, "gradient_norm": norm} for step, norm in enumerate((1.0, 1e-3, 1e-7))]
+        assert plots.plot_gradient_norm(training_curves(rows)).layout.yaxis.tickprefix == "10<sup>"
+
     def test_over_few_decades_it_reads_as_numbers(self) -> None:
-        rows = [{"step": step, "log_loss": math.log(loss)} for step, loss in enumerate((0.7, 0.3, 0.05))]
-        axis = plots.plot_loss(training_curves(rows)).layout.yaxis
+        rows = [{"step": step, "gradient_norm": norm} for step, norm in enumerate((0.7, 0.3, 0.05))]
+        axis = plots.plot_gradient_norm(training_curves(rows)).layout.yaxis
         assert {"0.1", "0.2", "0.5", "0.05"} <= set(axis.ticktext)
         assert dict(zip(axis.ticktext, axis.tickvals, strict=True))["0.1"] == pytest.approx(-1.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,19 @@ def test_any_checkpoint_leads_to_the_same_end() -> None:
         same(attack(target, chosen, Recorder(), saved), whole)
 
 
+def test_a_checkpoint_of_version_0_1_goes_on() -> None:
+    """It says in other words how its finished seeds ended."""
+    target, chosen = Target.of(network()), settings(seeds=2)
+    observer = Recorder(checkpoints=True)
+    whole = attack(target, chosen, observer)
+    saved = next(saved for saved in observer.saved if saved.meta["parts"])
+    parts = [{**part, "reason": "did all its iterations"} for part in saved.meta["parts"]]
+    same(attack(target, chosen, Recorder(), replace(saved, meta={**saved.meta, "parts": parts})), whole)
+    assert StopReason("lost its footing: the loss is no longer a finite number; try") is StopReason.DIVERGED
+    with pytest.raises(ValueError, match="nonsense"):
+        StopReason("nonsense")
+
+
 def test_seeds_are_pooled() -> None:
     target = Target.of(network())
     pooled = attack(target, settings(seeds=2, seed=4), Recorder())
@@ -149,7 +163,7 @@ def test_divergence_is_an_outcome() -> None:
     assert outcome.reason is StopReason.DIVERGED
     assert torch.isfinite(outcome.candidates).all()
     assert observer.rows[-1]["residual"] is None or observer.rows[-1]["residual"] > 1e6
-    assert "lost its footing" in observer.sentences[0]
+    assert "diverged" in observer.sentences[0]
     assert all(
         value is None or not isinstance(value, float) or math.isfinite(value) for value in observer.rows[-1].values()
     )

@@ -32,13 +32,13 @@ from recon_core.models import Architecture, Network, build_network
         ({"m": 7}, "m must be even, half the candidates for each class, got 7; try 8 or labels=learnt"),
         ({"lr_x": -1.0}, "lr_x must be greater than 0, got -1.0"),
         ({"iterations": 0}, "iterations must be greater than or equal to 1, got 0"),
-        ({"box_low": 1, "box_high": 0}, "box_low must be below box_high, got 1.0 and 0.0"),
+        ({"recipe": "paper", "box_low": 1, "box_high": 0}, "box_low must be below box_high, got 1.0 and 0.0"),
         ({"layer_weights": "1,-2"}, "layer_weights must all be at least 0, got -2.0"),
         (
             {"objective": "multiclass", "labels": "half"},
             "objective multiclass goes with labels per-class, got half",
         ),
-        ({"recipe": "slow"}, "recipe must be 'fast' or 'paper', got 'slow'"),
+        ({"recipe": "slow"}, "recipe must be 'fast', 'copies' or 'paper', got 'slow'"),
     ],
 )
 def test_bad_settings_become_a_sentence(values: dict[str, Any], sentence: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from recon_core.attacks import AttackSettings, Target, attack
 from recon_core.attacks.autograd_loss import AutogradStationarity
 from recon_core.attacks.fast_conv import ConvSearch, FastConvRecipe, _fit
-from recon_core.attacks.recipes import make_stepper
+from recon_core.attacks.registry import make_stepper
 from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network

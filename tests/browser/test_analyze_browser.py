@@ -53,7 +53,7 @@ def _match(store: RunStore, run: Run, **settings: Any) -> None:
 
 
 def count(page: Page) -> Locator:
-    return page.get_by_role("heading", name="training images came back")
+    return page.get_by_role("heading", name="training images reconstructed")
 
 
 def pairs(page: Page) -> Locator:
@@ -72,7 +72,7 @@ def points(page: Page) -> dict[int, tuple[float, float]]:
 @pytest.mark.usefixtures("_made")
 def test_points_and_the_images_behind_them(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Analyze?a_t=0.5", height=1000)
-    expect(count(page)).to_have_text("4 of 6 training images came back")
+    expect(count(page)).to_have_text("4 of 6 training images reconstructed")
     expect(page.get_by_text("the mean image alone matches 0, an untrained network 0")).to_be_visible()
     expect(pairs(page)).to_have_count(6)
 
@@ -114,8 +114,8 @@ def test_points_and_the_images_behind_them(dashboard, visit) -> None:
     expect(page.get_by_text("2 chosen images, best first")).to_be_visible()
     expect(pairs(page)).to_have_count(2)
     assert shown(page) == {0, 1}
-    expect(count(page)).to_have_text("4 of 6 training images came back")
-    assert page.url == address
+    expect(count(page)).to_have_text("4 of 6 training images reconstructed")
+    expect(page).to_have_url(address)
     click(page, page.get_by_role("link", name="Match"))
     expect(count(page)).to_have_count(0)
     click(page, page.get_by_role("link", name="Analyze"))
@@ -128,16 +128,16 @@ def test_points_and_the_images_behind_them(dashboard, visit) -> None:
 @pytest.mark.usefixtures("_made")
 def test_sliders_move_count_points_and_pairs(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Analyze?a_t=0.5&a_b=1.0")
-    expect(count(page)).to_have_text("0 of 6 training images came back")
+    expect(count(page)).to_have_text("0 of 6 training images reconstructed")
     before = points(page)
     slide(page, "Merge factor B", "PageUp")
-    expect(count(page)).to_have_text("4 of 6 training images came back")
+    expect(count(page)).to_have_text("4 of 6 training images reconstructed")
     expect(pairs(page).filter(has_text="✓")).to_have_count(4)
     after = points(page)
     assert all(after[sample][1] < before[sample][1] - 2 for sample in before), "better scores stand higher"
     assert all(abs(after[sample][0] - before[sample][0]) < 1 for sample in before)
     slide(page, "Good means SSIM above", "Home")
-    expect(count(page)).to_have_text("6 of 6 training images came back")
+    expect(count(page)).to_have_text("6 of 6 training images reconstructed")
     expect(pairs(page).filter(has_text="✓")).to_have_count(6)
     expect(page).to_have_url(re.compile(r"[?&]a_t=0(&|$|\.0)"))
 
@@ -145,7 +145,7 @@ def test_sliders_move_count_points_and_pairs(dashboard, visit) -> None:
 @pytest.mark.usefixtures("_made")
 def test_presenting_by_keyboard(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Analyze?a_t=0.5")
-    expect(count(page)).to_have_text("4 of 6 training images came back")
+    expect(count(page)).to_have_text("4 of 6 training images reconstructed")
     click(page, page.get_by_role("button", name="Present"))
     title = page.locator(".st-key-presenter-words").get_by_role("heading")
     expect(title).to_have_text("SSIM against distance to the margin")
@@ -166,7 +166,7 @@ def test_presenting_by_keyboard(dashboard, visit) -> None:
     expect(page.get_by_text("2 of 7")).to_be_visible()
     expect(page.get_by_role("button", name="Leave")).to_be_visible()
     type_key(page, "Escape")
-    expect(count(page)).to_have_text("4 of 6 training images came back")
+    expect(count(page)).to_have_text("4 of 6 training images reconstructed")
     expect(page.get_by_test_id("stSidebar")).to_be_visible()
     expect(page).not_to_have_url(re.compile("present"))
 

@@ -14,14 +14,15 @@ from playwright.sync_api import Locator, Page, expect
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.circle import CircleSettings
-from recon_core.store import RunState, RunStore
+from recon_core.store import Run, RunState, RunStore
 from tests.browser.pages import TextContrast, assert_readable, click, evaluate, settle, slide
+from tests.gates import Gate
 from tests.processes import wait_for
 
 SMALL = CircleSettings(n=4, width=50)
 OLD_SECONDS = 0.5  # a live view of points gets a new picture after 0.4
 ADDRESS = "?view=circle&c_n=4&c_width=50"
-PIXELS = "player => player.querySelector('.screen canvas').toDataURL()"
+PIXELS = "player => player.querySelector('.screen canvas')?.toDataURL()"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,8 @@ def player_of(page: Page) -> Locator:
 
 
 def look(player: Locator) -> str:
-    return hashlib.sha256(player.evaluate(PIXELS).encode()).hexdigest()
+    """Of a page with one player."""
+    return hashlib.sha256(evaluate(player.page, ".player", PIXELS).encode()).hexdigest()
 
 
 def expect_data(player: Locator, name: str, value: str | re.Pattern[str]) -> None:
@@ -70,12 +72,70 @@ def is_pale(text: TextContrast) -> bool:
     return re.fullmatch(r"[\d.]+|keyboard_.*", text.text) is not None
 
 
-def test_from_home_start_and_see_the_points_move(dashboard, visit) -> None:
+def test_opens_playing_a_recording_and_starts_over_when_it_is_opened_again(dashboard, visit) -> None:
     page = visit(dashboard.url)
-    click(page, page.get_by_role("button", name="Watch the circle"))
+    for _ in range(2):
+        click(page, page.get_by_role("button", name="Watch the circle"))
+        player = player_of(page)
+        expect_data(player, "mode", "recording")
+        expect_data(player, "playing", "true")
+        # From its beginning, through all that moves, with nobody's doing.
+        expect_data(player, "frame", re.compile("training:"))
+        early = look(player)
+        wait_for(lambda: look(player) != early, what="a picture that is new")  # noqa: B023
+        page.get_by_role("button", name="Pause").click()
+        expect_data(player, "playing", "false")
+        assert RunStore(dashboard.store).list() == []
+        click(page, page.get_by_role("button", name="Home"))
+        expect(page.get_by_role("button", name="Watch the circle")).to_be_visible()
+
+
+def test_run_it_live_pause_and_step(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/?view=circle")
     player = player_of(page)
-    expect(page).to_have_url(re.compile("view=circle"))
+    expect_data(player, "mode", "recording")
+    training = dashboard.gates.close("train")
+    page.get_by_role("button", name="Run it live").click()
+    expect_data(player, "mode", "live")
+    expect_data(player, "step", "0")
+    page.get_by_role("button", name="Pause").click()
+    expect_data(player, "playing", "false")
+    page.get_by_role("button", name="One frame on").click()  # asked for before it is there
+    store = RunStore(dashboard.store)
+    [train] = map(store.open, ids_of(store, "train"))
+    _let_it_take_a_picture(training, train)
+    expect(player).not_to_have_attribute("data-step", "0")
+    second = player.get_attribute("data-step") or ""
+    _let_it_take_a_picture(training, train)
+    wait_for(lambda: float(player.get_attribute("data-received") or 0) > float(second))
+    assert player.get_attribute("data-step") == second, "it is paused"
+    page.get_by_role("button", name="One frame back").click()
+    expect_data(player, "step", "0")
+    page.get_by_role("button", name="Play").click()
+    expect(player).not_to_have_attribute("data-step", re.compile(f"^(0|{second})$"))
+
+    # A knob leaves it off and starts its own.
+    page.get_by_role("combobox", name="Training points").click()
+    page.get_by_role("option", name="4", exact=True).click()
+    expect(page).to_have_url(re.compile("c_n=4"))
+    wait_for(lambda: len(ids_of(store, "train")) == 2)
+    wait_for(lambda: train.status().state is RunState.CANCELLED)
+    expect_data(player, "mode", "live")
+    training.open()
+
+
+def _let_it_take_a_picture(gate: Gate, run: Run) -> None:
+    """On to a step at which the run's last picture is old enough for another."""
+    gate.wait()
+    [step] = [arrival.step for arrival in gate.arrivals() if arrival.run_id == run.id]
+    wait_for(lambda: time.time() - (run.dir / "recording.safetensors").stat().st_mtime > OLD_SECONDS)
+    gate.move(step + 10)  # pictures are taken between two reports
+
+
+def test_start_and_see_the_points_move(dashboard, visit) -> None:
+    page = visit(dashboard.url)
     page.goto(f"{dashboard.url}/{ADDRESS}")
+    player = player_of(page)
     expect(page.get_by_text("on these 4 points")).to_be_visible()
     expect_data(player, "mode", "still")
     looks = {look(player)}
@@ -102,7 +162,7 @@ def test_from_home_start_and_see_the_points_move(dashboard, visit) -> None:
     expect_data(player, "mode", "recording")
     expect_data(player, "stage", "f")
     expect(page.get_by_test_id("stMetric")).to_have_count(2)
-    expect(page.get_by_text("known only to the examiner")).to_be_visible()
+    expect(page.get_by_text("which the attack never sees")).to_be_visible()
 
 
 def test_play_pause_step_and_scrub(shown: str, visit) -> None:
@@ -170,6 +230,7 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     page = visit(f"{shown}/{ADDRESS}")
     player = player_of(page)
     expect_data(player, "mode", "recording")
+    settle(page)
     page.get_by_role("slider", name="Position in the recording").fill("500")
     page.get_by_label("Speed").select_option("2")
     expect_data(player, "frame", re.compile("attack:"))
@@ -227,4 +288,4 @@ def test_bring_your_own_model_leads_to_the_import(dashboard, visit) -> None:
     page = visit(dashboard.url)
     click(page, page.get_by_role("button", name="Bring your own model"))
     expect(page).to_have_url(re.compile("/Train"))
-    expect(page.get_by_role("tab", name="From elsewhere", selected=True)).to_be_visible()
+    expect(page.get_by_role("tab", name="Import", selected=True)).to_be_visible()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import assert_readable, click, evaluate
+from tests.browser.pages import assert_readable, click, evaluate, settle
 
 MARKUP = "<b>x</b> **bold** :red[y] $z^2$"
 
@@ -64,7 +64,8 @@ def test_runs_can_be_opened_shared_and_taken_along(dashboard, visit, tmp_path, s
 
     click(page, page.get_by_role("button", name="All runs"))
     expect(page.get_by_role("heading", name="Afterimage")).to_be_visible()
-    assert "run=" not in page.url
+    expect(page).not_to_have_url(re.compile("run="))
+    settle(page)
     page.go_back()
     expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible()
 
@@ -89,7 +90,7 @@ def test_a_run_deleted_while_it_is_shown_becomes_a_sentence(dashboard, visit) ->
     store = RunStore(dashboard.store)
     run = store.create("train", {}, name="short-lived")
     page = visit(f"{dashboard.url}/?run={run.id}")
-    expect(page.get_by_text("waiting for its turn")).to_be_visible()
+    expect(page.locator(".stMarkdownBadge", has_text="queued")).to_be_visible()
     store.delete(run.id)
     expect(page.get_by_role("alert")).to_contain_text(f"There is no run {run.id}")
 

@@ -32,7 +32,7 @@ def made(dashboard, done: Run) -> Run:
 
 
 def count(page: Page) -> Locator:
-    return page.get_by_test_id("stMetric").filter(has_text="Training images back").get_by_test_id("stMetricValue")
+    return page.get_by_test_id("stMetric").filter(has_text="Good reconstructions").get_by_test_id("stMetricValue")
 
 
 def pairs(page: Page) -> Locator:

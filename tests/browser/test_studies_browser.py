@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from recon_core.store import Run, RunStore
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.browser.pages import assert_readable, click, click_marker, type_key
 from tests.studies.tiny_studies import do_study, tiny_plan
 
@@ -19,7 +19,7 @@ CURVE = ".st-key-s_curve_good"
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two values and a reference, one seed."""
-    run = queue_study(RunStore(tmp_path_factory.mktemp("studies") / "runs"), StudyConfig(plan=tiny_plan()))
+    run = create_study(RunStore(tmp_path_factory.mktemp("studies") / "runs"), StudyConfig(plan=tiny_plan()))
     do_study(run)
     return run
 
@@ -35,7 +35,7 @@ def test_a_study_is_explored_and_presented(dashboard, visit, study: str) -> None
     click_marker(page, CURVE, "/0.001/0")
     expect(page.get_by_role("heading", name="0.001, seed 0")).to_be_visible()
     expect(page.get_by_role("group", name="Training images above their reconstructions")).to_be_visible()
-    expect(page.get_by_text(re.compile(r"\d+ of 10 came back"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\d+ of 10 training images reconstructed"))).to_be_visible()
     expect(page).to_have_url(re.compile(r"s_model=%2F0.001%2F0"))
 
     # Another mark, then a reload, which keeps it.
@@ -53,22 +53,22 @@ def test_a_study_is_explored_and_presented(dashboard, visit, study: str) -> None
 
     click(page, page.get_by_role("button", name="Present"))
     title = page.locator(".st-key-presenter-words").get_by_role("heading")
-    expect(title).to_have_text("Training images that come back")
+    expect(title).to_have_text("Reconstructed training images")
     expect(page.get_by_test_id("stSidebar")).to_be_hidden()
     type_key(page, "ArrowRight")
     expect(title).to_have_text("Training samples on the margin")
-    for words in ("Train and test error", "Who comes back", "The same images at every value"):
+    for words in ("Train and test error", "SSIM and distance", "The same images at every value"):
         type_key(page, "ArrowRight")
         expect(title).to_contain_text(words)
     expect(page.locator(".js-plotly-plot image")).to_have_count(4)
     type_key(page, "ArrowLeft")
-    expect(title).to_contain_text("Who comes back")
+    expect(title).to_contain_text("SSIM and distance")
     type_key(page, "Escape")
     expect(page.get_by_role("heading", name="none, seed 0")).to_be_visible()
 
     # From there to the model's own page.
     click(page, page.get_by_role("button", name="Analyze"))
-    expect(page.get_by_role("heading", name=re.compile("training images came back"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("training images reconstructed"))).to_be_visible()
 
 
 def test_it_can_be_read_in_the_dark(dashboard, visit, study: str) -> None:

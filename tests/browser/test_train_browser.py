@@ -14,14 +14,14 @@ from playwright.sync_api import Page, expect
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.kinds import perform
-from recon_core.runs.requests import queue_train
+from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import assert_readable, click, type_into
+from tests.browser.pages import assert_readable, click, settle, type_into
 from tests.processes import wait_for
 
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
-# 10^9 epochs of a small network: nobody waits for its end.
+# 10^9 epochs of a small network: nobody waits for its end, and gates hold it where it is looked at.
 ENDLESS = (
     "t_preset=circle&t_data.n=6&t_model.widths=30,30&t_training.recipe=paper&t_training.epochs=1000000000"
     "&t_training.target_log_loss=none&t_name=endless"
@@ -61,7 +61,7 @@ def small_run(store: RunStore, name: str, n: int) -> None:
         "model": {"widths": [20, 10], "init_scale": 0.3},
         "training": {"recipe": "flow", "target_loss": 1e-2},
     }
-    assert perform(queue_train(store, parse_config(TrainConfig, values), name), StopFlag()) is RunState.DONE
+    assert perform(create_training(store, parse_config(TrainConfig, values), name), StopFlag()) is RunState.DONE
 
 
 def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
@@ -101,18 +101,21 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
     click(page, page.get_by_role("button", name="Use these settings"))
     expect(page.get_by_text("Changed:")).to_contain_text("widths = 40,20")
     expect(page.get_by_role("button", name="Start training")).to_be_enabled()
-    assert "run=" not in page.url
+    expect(page).not_to_have_url(re.compile("run="))
 
 
 def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Train?{ENDLESS}")
+    gate = dashboard.gates.close("train")
     click(page, page.get_by_role("button", name="Start training"))
     expect(badge(page, "running")).to_be_visible()
     run = RunStore(dashboard.store).open(run_in_address(page))
     expect(page.get_by_role("progressbar")).to_be_visible()
     expect(page.get_by_text("steps/s")).to_be_visible()
     expect(charts(page).first).to_be_visible()
-    first = progress_step(page)
+    first = gate.wait_one().step
+    wait_for(lambda: progress_step(page) == first)
+    gate.move(first + 1)
     wait_for(lambda: progress_step(page) > first)
 
     other = visit(f"{dashboard.url}/?run={run.id}")  # somebody else, looking at the same run
@@ -123,12 +126,15 @@ def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:
     expect(badge(page, "cancelled")).to_be_visible()
     expect(badge(other, "cancelled")).to_be_visible()
     reached = run.status().step
-    assert reached >= first
+    assert reached > first
+    gate.forget()
+    gate.move(reached + 1)
 
     click(page, page.get_by_role("button", name="Resume"))
     expect(badge(page, "running")).to_be_visible()
-    wait_for(lambda: run.status().step > reached)
-    os.kill(run.status().pid or 0, signal.SIGKILL)
+    arrival = gate.wait_one()
+    assert arrival.step > reached
+    os.kill(arrival.pid, signal.SIGKILL)
     expect(badge(page, "interrupted")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("ended unexpectedly")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
@@ -150,7 +156,7 @@ def test_settings_survive_page_switches_and_reloads(dashboard, visit) -> None:
     expect(page.get_by_text("12 training points")).to_be_visible()
     page.reload()
     expect(page.get_by_text("12 training points")).to_be_visible()
-    click(page, page.get_by_role("button", name="Back to the preset"))
+    click(page, page.get_by_role("button", name="Reset to the preset"))
     expect(page.get_by_text("20 training points")).to_be_visible()
     expect(page).not_to_have_url(re.compile("t_data"))
     expect(page).to_have_url(re.compile("t_preset=circle"))
@@ -182,7 +188,8 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     checkpoint = tmp_path / "theirs.pth"
     layers = (torch.nn.Linear(192, 9), torch.nn.ReLU(), torch.nn.Linear(9, 1, bias=False))
     torch.save(torch.nn.Sequential(*layers).state_dict(), checkpoint)
-    page.goto(f"{dashboard.url}/Train?t_view=From+elsewhere")
+    page.goto(f"{dashboard.url}/Train?t_view=Import")
+    settle(page)
     page.get_by_test_id("stFileUploaderDropzoneInput").first.set_input_files(checkpoint)
     expect(page.get_by_text("What was inferred")).to_be_visible()
     assert_readable(page, 5, lambda text: text.text in ICONS)

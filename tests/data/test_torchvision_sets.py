@@ -180,14 +180,14 @@ def test_cifar_downloaded_and_from_an_archive_put_by_hand(
 ) -> None:
     served, address = server
     datasets = import_torchvision("torchvision.datasets")
-    if source is Source.CIFAR100:
+    if source == Source.CIFAR100:
         dataset, names, key = datasets.CIFAR100, ["train"], "fine_labels"
         meta = {"fine_label_names": list(describe_source(source).class_names)}
     else:
         dataset, names, key = datasets.CIFAR10, ["data_batch_1", "data_batch_2"], "labels"
         meta = {"label_names": list(describe_source(source).class_names)}
     classes = len(describe_source(source).class_names)
-    test = "test" if source is Source.CIFAR100 else "test_batch"
+    test = "test" if source == Source.CIFAR100 else "test_batch"
     files = {name: _batch(2 * classes, classes, key) for name in names} | {test: _batch(classes, classes, key)}
     archive, sums = _cifar(files | {dataset.meta["filename"]: meta}, dataset.base_folder)
     monkeypatch.setattr(dataset, "url", address + dataset.filename)

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -27,9 +26,10 @@ from tests.processes import wait_for
 PROJECT = Path(__file__).resolve().parents[2]
 _IMAGES: Mapping[str, Any] = {"data": {"source": "cifar10", "n": 8, "test_n": 16}, "model": {"widths": [60, 60]}}
 SHORT: Mapping[str, Any] = {**_IMAGES, "training": {"recipe": "flow", "target_loss": 1e-6}}
-SECONDS_LONG: Mapping[str, Any] = {**_IMAGES, "training": {"recipe": "paper", "epochs": 8_000}}
-ENDLESS: Mapping[str, Any] = {**_IMAGES, "training": {"recipe": "paper", "epochs": 10**9}}
-ATTACK: Mapping[str, Any] = {"m": 16, "iterations": 200, "seeds": 2}
+# Reports every EACH steps, so that a gate can hold it at any of them.
+EACH = 20
+STEPWISE: Mapping[str, Any] = {**_IMAGES, "training": {"recipe": "paper", "epochs": 400, "measure_every": EACH}}
+ATTACK: Mapping[str, Any] = {"m": 16, "iterations": 200, "seeds": 2, "measure_every": EACH}
 
 
 class App:
@@ -51,7 +51,11 @@ class App:
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},
             )
-        wait_for(self._answers, seconds=60)
+        try:
+            wait_for(self._answers, what="an answer of the app")
+        except BaseException:
+            self.kill()
+            raise
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -81,10 +85,15 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        for _ in range(50):  # a process that was killed a moment ago may still have a file open
-            if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0:
-                break
-            time.sleep(0.1)
+        try:  # a process that was killed a moment ago may still have a file open
+            wait_for(lambda: _unmounted(folder), what=f"unmounting {folder}")
+        except AssertionError:
+            _unmounted(folder, "--lazy")  # gone once the last file is closed
+            raise
+
+
+def _unmounted(folder: Path, *options: str) -> bool:
+    return subprocess.run(["umount", *options, str(folder)], capture_output=True, check=False).returncode == 0
 
 
 def waiting_to_be_resumed(store: RunStore, config: Mapping[str, Any], name: str) -> Run:
@@ -109,12 +118,8 @@ def state(run: Run) -> RunState:
     return run.status().state
 
 
-def is_at_work(run: Run) -> bool:
-    return state(run) is RunState.RUNNING and run.status().step > 0
-
-
-def dispatcher_of(store: RunStore) -> int:
-    return int(lock.holder(queue.dispatcher_lock(store.root)))
+def scheduler_of(store: RunStore) -> int:
+    return int(lock.holder(queue.scheduler_lock(store.root)))
 
 
 def processes_of(store: RunStore, module: str) -> set[int]:

@@ -9,6 +9,7 @@ import pytest
 
 from recon_core.store import RunStore
 from tests.faults.apps import App
+from tests.gates import gates  # noqa: F401
 from tests.processes import end_processes
 
 
@@ -19,8 +20,10 @@ def _one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def store(own_store: Path) -> Iterator[RunStore]:
-    yield RunStore(own_store)
-    end_processes(own_store)
+    try:
+        yield RunStore(own_store)
+    finally:
+        end_processes(own_store)
 
 
 @pytest.fixture
@@ -32,7 +35,10 @@ def start_app(tmp_path: Path) -> Iterator[Callable[..., App]]:
         apps.append(app)
         return app
 
-    yield start
+    try:
+        yield start
+    finally:
+        for app in apps:
+            app.kill()
     for app in apps:
-        app.kill()
         assert "Traceback" not in app.log.read_text()

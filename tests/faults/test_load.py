@@ -17,8 +17,7 @@ import pytest
 import torch
 
 from benchmarks.load import candidates, drawn, fill, network, opened
-from recon_core.scheduling import queue
-from recon_core.scheduling import scheduler as dispatcher
+from recon_core.scheduling import queue, scheduler
 from recon_core.scheduling.slots import Slot
 from recon_core.store import Run, RunState, RunStore
 from tests.faults.apps import App
@@ -74,7 +73,7 @@ class TestRunsInLine:
         started: list[subprocess.Popen[bytes]] = []
 
         def sleeper(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-            """A dispatcher that takes its time to start, as a real one does."""
+            """A scheduler that takes its time to start, as a real one does."""
             process = subprocess.Popen(["sleep", "60"], pass_fds=options["pass_fds"])
             started.append(process)
             return process
@@ -95,7 +94,7 @@ class TestRunsInLine:
     def test_they_start_in_order_and_a_look_at_the_line_reads_next_to_nothing(
         self, in_memory: RunStore, reads: Reads, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+        monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
         order: list[str] = []
 
         def done_at_once(run: Run, slot: Slot, handle: int) -> SimpleNamespace:
@@ -105,21 +104,21 @@ class TestRunsInLine:
                 writer.finish(RunState.DONE, {})
             return SimpleNamespace(poll=lambda: 0, returncode=0)
 
-        monkeypatch.setattr(dispatcher, "_spawn", done_at_once)
+        monkeypatch.setattr(scheduler, "_spawn", done_at_once)
         parent = in_memory.create("train", {})
         children = [in_memory.create("match", {}, parents=[parent.id]) for _ in range(IN_LINE)]
         costs = [reads.of(lambda run=run: queue.submit(run), in_memory.root) for run in children]  # type: ignore[misc]
         assert costs[-1] == costs[1]  # whoever comes last pays no more
-        office = dispatcher.Dispatcher(in_memory.root)
+        here = scheduler.Scheduler(in_memory.root)
         with parent.writer() as writer:
             writer.start(1)
-            assert office.hand_out()
-            look = reads.of(office.hand_out, in_memory.root)
+            assert here.hand_out()
+            look = reads.of(here.hand_out, in_memory.root)
             writer.finish(RunState.DONE, {})
         assert look < 10  # the line, the parent and its lock; none of those who wait
-        while office.hand_out():
-            office.reap()
-        office.reap()
+        while here.hand_out():
+            here.reap()
+        here.reap()
         assert order == [run.id for run in children]
         assert queue.waiting(in_memory) == []
 

@@ -2,7 +2,7 @@
 
 A gate is a file of JSON in the folder that `AFTERIMAGE_TEST_GATES` names. While it is there, a run of its kind that
 reports a step at or beyond the gate's says so in the folder and waits. It leaves when the gate is opened, which removes
-the file, and when somebody asks the run to stop: what is tested then is that request.
+the file, and when somebody asks this very run to stop: what is tested then is that request.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 VARIABLE = "AFTERIMAGE_TEST_GATES"
 _POLL_SECONDS = 0.01
-_flags: weakref.WeakSet[Any] = weakref.WeakSet()
-"""All `StopFlag`s of this process: a writer does not know the one of its own run."""
+_flags: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""Writer -> the `StopFlag` of its run, which the writer itself does not know: two runs of a process have two."""
 
 
 def hold_writers(writer: ModuleType) -> None:
@@ -46,22 +46,40 @@ def hold_writers(writer: ModuleType) -> None:
     writer.RunWriter.progress = progress
 
 
-def keep_flags(signals: ModuleType) -> None:
-    """Remember who may be asked to stop from now on."""
-    _flags.clear()
-    begin = signals.StopFlag.__init__
+def note_flags_of_jobs(kinds: ModuleType) -> None:
+    """Whoever performs a run hands its writer and its flag to the job."""
+
+    def noting(load: Callable[[], Callable[..., None]]) -> Callable[[], Callable[..., None]]:
+        def noting_job() -> Callable[..., None]:
+            job = load()
+
+            def perform(run: Any, writer: Any, stop: Any, *rest: Any) -> None:
+                _flags[writer] = stop
+                job(run, writer, stop, *rest)
+
+            return perform
+
+        return noting_job
+
+    kinds.KINDS = {kind: noting(load) for kind, load in kinds.KINDS.items()}
+
+
+def note_flags_of_observers(observer: ModuleType) -> None:
+    """Of trials, which a search may perform without asking anybody else."""
+    begin = observer.StoreObserver.__init__
 
     @functools.wraps(begin)
-    def initialise(self: Any) -> None:
-        begin(self)
-        _flags.add(self)
+    def initialise(self: Any, writer: Any, stop: Any, *rest: Any, **options: Any) -> None:
+        _flags[writer] = stop
+        begin(self, writer, stop, *rest, **options)
 
-    signals.StopFlag.__init__ = initialise
+    observer.StoreObserver.__init__ = initialise
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "recon_core.store.writer": hold_writers,
-    "recon_core.runs.signals": keep_flags,
+    "recon_core.kinds": note_flags_of_jobs,
+    "recon_core.runs.observer": note_flags_of_observers,
 }
 
 
@@ -106,7 +124,8 @@ def _is_there(gate: tuple[Path, int, dict[str, Any]]) -> bool:
 def _stopping(writer: Any, gate: tuple[Path, int, dict[str, Any]]) -> bool:
     if gate[2]["deaf"]:
         return False
-    return any(flag.raised for flag in list(_flags)) or bool(writer.cancel_requested())
+    flag = _flags.get(writer)
+    return (flag is not None and flag.raised) or bool(writer.cancel_requested())
 
 
 def _arrive(gate: tuple[Path, int, dict[str, Any]], run_id: str, step: int) -> None:

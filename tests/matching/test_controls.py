@@ -1,4 +1,4 @@
-"""Floors, membership and intervals whose values are known beforehand."""
+"""Chance levels, membership and intervals whose values are known beforehand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon_core.errors import InputError
-from recon_core.matching.controls import Evidence, over_seeds, score_mean_image
+from recon_core.matching.controls import Evidence, chance_level, over_seeds, score_mean_image
 from recon_core.matching.protocol import MatchSettings, match
 from recon_core.matching.roc import roc
 from recon_core.matching.scaling import stretch
@@ -41,7 +41,7 @@ def evidence() -> Evidence:
     )
 
 
-def test_a_count_comes_with_its_floors() -> None:
+def test_a_count_comes_with_its_controls() -> None:
     count = evidence().at(0.9)
     assert (count.good, count.unique, count.of) == (6, 6, 10)
     assert (count.floor_mean_image, count.floor_untrained, count.non_members, count.non_members_of) == (0, 0, 0, 10)
@@ -157,3 +157,22 @@ def test_interval_over_seeds() -> None:
         over_seeds([18.0])
     with pytest.raises(InputError, match="confidence"):
         over_seeds([1.0, 2.0], confidence=95)
+
+
+@pytest.mark.parametrize(
+    ("controls", "level"),
+    [
+        ({}, 0),
+        ({"mean_image": 2, "untrained": 5}, 5),
+        ({"mean_image": 2, "held_out": 3, "held_out_of": 40}, 4),  # 3.75 of 50, rounded up
+        ({"held_out": 0, "held_out_of": 40}, 0),
+        ({"held_out": 0, "held_out_of": 0, "untrained": 1}, 1),
+    ],
+)
+def test_the_chance_level_is_the_highest_control(controls: dict[str, int], level: int) -> None:
+    named = {"mean_image": None, "untrained": None, "held_out": None, "held_out_of": None, **controls}
+    assert chance_level(50, **named) == level
+
+
+def test_a_count_knows_its_chance_level() -> None:
+    assert evidence().at(-1).chance == 10  # the mean image matches all of them

@@ -6,7 +6,7 @@ import time
 
 from streamlit.testing.v1 import AppTest
 
-OPEN_SECONDS = 60
+OPEN_SECONDS = 120  # tells never from late
 
 
 def raw_texts(app: AppTest) -> str:
@@ -23,7 +23,8 @@ def settled(app: AppTest) -> AppTest:
     """The page once its pool of candidates, opened beside it, is there."""
     deadline = time.monotonic() + OPEN_SECONDS
     app.run()
-    while any(info.value.startswith("Opening") for info in app.info) and time.monotonic() < deadline:
+    while any(info.value.startswith("Opening") for info in app.info):
+        assert time.monotonic() < deadline, f"the pool was not open within {OPEN_SECONDS} s"
         app.run()
     assert not app.exception
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,12 @@ class TestNothingThere:
 
 
 class TestOneModel:
-    def test_count_floors_and_points(self, store: RunStore, model: Run, noisy: Run) -> None:
+    def test_count_chance_levels_and_points(self, store: RunStore, model: Run, noisy: Run) -> None:
         candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
         app = visit(a_t="0.5")
-        assert headings(app) == ["4 of 6 training images came back"]
+        assert headings(app) == ["4 of 6 training images reconstructed"]
         said = texts(app)
-        assert "the mean image alone matches 0, an untrained network 0, of 6 images never trained on 0 match" in said
+        assert "the mean image alone matches 0, an untrained network 0, 0 of 6 held-out images match" in said
         assert "SSIM (Wang, 11x11 window), B = 1.1, buzaglo protocol, good above 0.5" in said
         points = [row for trace in figure_in(app)["data"] for row in trace["customdata"]]
         assert sorted(int(row[0]) for row in points) == [0, 1, 2, 3, 4, 5]
@@ -111,16 +112,16 @@ class TestOneModel:
 
     def test_sliders_move_count_and_plot(self, noisy: Run) -> None:
         app = visit(a_t="0.5", a_b="1.0")
-        assert headings(app) == ["0 of 6 training images came back"]
+        assert headings(app) == ["0 of 6 training images reconstructed"]
         before = figure_in(app)["data"][0]["y"]
         app.slider(key="a_b").set_value(1.5)
         settled(app)
-        assert headings(app) == ["5 of 6 training images came back"]
+        assert headings(app) == ["5 of 6 training images reconstructed"]
         assert "B = 1.5," in texts(app)
         assert figure_in(app)["data"][0]["y"] != before
         app.slider(key="a_t").set_value(0.1)
         settled(app)
-        assert headings(app) == ["6 of 6 training images came back"]
+        assert headings(app) == ["6 of 6 training images reconstructed"]
         assert figure_in(app)["layout"]["shapes"][0]["y0"] == 0.1
 
     def test_another_axis(self, noisy: Run) -> None:
@@ -130,17 +131,17 @@ class TestOneModel:
         settled(app)
         assert figure_in(app)["layout"]["xaxis"]["title"]["text"] == "relative distance to the margin"
 
-    def test_floors_are_drawn_on_demand(self, noisy: Run) -> None:
+    def test_chance_levels_are_drawn_on_demand(self, noisy: Run) -> None:
         assert len(figure_in(visit())["data"]) == 2
         names = [trace["name"] for trace in figure_in(visit(a_f="true"))["data"]]
-        assert "floor: mean image alone" in names
+        assert "chance level: mean image alone" in names
 
     def test_a_match_run_is_shown_with_its_own_b(self, store: RunStore, noisy: Run) -> None:
         run = matched(store, noisy, merge_factor=1.5)
         app = visit(a_t="0.5")
         assert app.selectbox(key="a_run").value == run.id
         assert app.slider(key="a_b").value == 1.5
-        assert headings(app) == ["5 of 6 training images came back"]
+        assert headings(app) == ["5 of 6 training images reconstructed"]
 
     def test_haims_protocol_has_no_b(self, store: RunStore, noisy: Run) -> None:
         matched(store, noisy, protocol="haim")
@@ -189,8 +190,8 @@ class TestSeveralModels:
         assert sorted(app.multiselect(key="a_runs").value) == sorted([first.id, second.id])
         titles = [note["text"] for note in figure_in(app)["layout"]["annotations"]]
         assert len(titles) == 2
-        assert any(title.endswith("4 of 6 good, floor 0") for title in titles)
-        assert any(title.endswith("0 of 6 good, floor 0") for title in titles)
+        assert any(title.endswith("4 of 6 good, chance level 0") for title in titles)
+        assert any(title.endswith("0 of 6 good, chance level 0") for title in titles)
         app.multiselect(key="a_runs").set_value([first.id])
         settled(app)
         assert len(figure_in(app)["layout"]["annotations"]) == 1
@@ -206,7 +207,7 @@ class TestSeveralModels:
 
 
 class TestWeightDecay:
-    def test_a_point_for_each_model_with_its_floors(self, store: RunStore, noisy: Run) -> None:
+    def test_a_point_for_each_model_with_its_controls(self, store: RunStore, noisy: Run) -> None:
         matched(store, noisy)
         matched(store, candidate_run(store, model_with_decay(store, 0.01), noise(6, SHAPE, 1)))
         never = model_with_decay(store, 0.1)
@@ -215,7 +216,7 @@ class TestWeightDecay:
         assert figure["layout"]["xaxis"]["ticktext"] == ["none", "0.01"]
         found = next(trace for trace in figure["data"] if trace["name"] == "reconstructions")
         assert found["y"] == [4, 0]
-        assert {"mean image alone", "images not trained on"} <= {trace["name"] for trace in figure["data"]}
+        assert {"mean image alone", "held-out images"} <= {trace["name"] for trace in figure["data"]}
         assert f"never matched: {never.id}" in texts(app)
         app.slider(key="a_b").set_value(1.0)
         settled(app)
@@ -234,15 +235,19 @@ class TestWeightDecay:
 
 
 class TestErrors:
-    def test_counts_stand_with_floor_ssim_and_b(self, store: RunStore, noisy: Run) -> None:
+    def test_counts_stand_with_chance_level_ssim_and_b(self, store: RunStore, noisy: Run) -> None:
         matched(store, noisy, merge_factor=1.5)
         unmatched = model_with_decay(store, 0.01)
         app = visit(a_view="Errors", a_t="0.5")
         frame = app.dataframe[0].value.set_index("model")
         row = frame.drop(index=unmatched.id).iloc[0]
-        assert (row["good"], row["floor"], row["B"], row["SSIM"]) == (5, 0, 1.5, "wang")
-        assert (row["train error"], row["test error"], row["ln train loss"]) == (0.0, 0.25, -13.8)
-        assert frame.loc[unmatched.id, ["good", "floor", "B"]].isna().all()
+        assert (row["good"], row["chance level"], row["B"], row["SSIM"]) == (5, 0, 1.5, "wang")
+        assert (row["train error"], row["test error"], row["log10 loss"]) == (
+            0.0,
+            0.25,
+            pytest.approx(-13.8 / math.log(10)),
+        )
+        assert frame.loc[unmatched.id, ["good", "chance level", "B"]].isna().all()
         assert frame.loc[unmatched.id, "weight decay"] == 0.01
         assert "SSIM above 0.5" in texts(app)
 
@@ -260,7 +265,7 @@ class TestPresenting:
             assert not app.error
             seen.append(app.query_params["slide"])
         assert seen == ["leakage", "count-by-threshold", "sorted-ssim", "roc", "models", "weight-decay", "errors"]
-        assert app.table[0].value["good (floor)"].tolist() == [r"4 \(0\)"]  # at the match run's own B
+        assert app.table[0].value["good (chance level)"].tolist() == [r"4 \(0\)"]  # at the match run's own B
 
     def test_presenting_begins_at_what_is_shown(self, store: RunStore, noisy: Run) -> None:
         matched(store, noisy)

@@ -1,24 +1,31 @@
-"""The circle and the chain on the home page, on real stores."""
+"""The circle on the home page, on real stores."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.circle import CircleSettings
 from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore
+from recon_core.views.circle_frames import load_shipped
+from recon_core.views.circle_recording import clean_up_points, training_points
 from tests.pages.page_texts import raw_texts as texts
 from ui.circle.cached import forget_circles
+from ui.circle.choice import DISTANCE, THRESHOLD
+from ui.circle.recording import RECORDED
 from ui.shared.formatting import plain
 from ui.shared.store import forget
 
@@ -37,7 +44,7 @@ def _quick_attacks() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nobody_hands_out_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is put in line stays there: no process is left behind."""
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
 
 
 @pytest.fixture(autouse=True)
@@ -107,14 +114,95 @@ class TestHome:
         assert "Watch the circle" in labels(visit(view="<b>nothing</b>"))
 
 
+class TestRecording:
+    """What ships with the project, at the default settings."""
+
+    def test_plays_at_once_and_makes_nothing(self, own_store: Path) -> None:
+        app = visit(view="circle")
+        (scene,) = scenes(app)
+        assert scene["mode"] == "recording"
+        assert scene["autoplay"]
+        assert scene["labels"] == [0, 1] * 10
+        assert [stage["key"] for stage in scene["stages"]] == list("abcdef")
+        assert counts(app) == {"Found within 0.1": "20 of 20", "Found within 0.03": "20 of 20"}
+        assert "Recorded from a real run" in texts(app)
+        assert "model inversion finds 3 and 2" in texts(app)
+        assert not own_store.exists()
+
+    def test_sliders_and_overlays_act_on_it(self) -> None:
+        app = visit(view="circle")
+        app.slider(key="c_lam").set_value(40.0)
+        app = fresh(app)
+        (scene,) = scenes(app)
+        assert counts(app)["Found within 0.1"] == "0 of 20"
+        assert not any(scene["kept"])
+        app.slider(key="c_lam").set_value(0.0)
+        app.slider(key="c_r").set_value(0.0)
+        (scene,) = scenes(fresh(app))
+        assert all(scene["kept"])
+        app.button_group(key="c_over").set_value(["weights", "inversion", "found"])
+        (scene,) = scenes(fresh(app))
+        assert [one["kind"] for one in scene["overlays"]] == ["weights", "inversion"]
+        assert len(scene["found"]) == 20
+
+    def test_was_made_with_the_settings_it_stands_for(self) -> None:
+        circle = load_shipped()
+        settings = CircleSettings(**asdict(RECORDED))
+        truth = training_points(settings.training())
+        assert settings == CircleSettings()
+        assert np.allclose(circle.truth.points, truth.points)
+        assert (circle.truth.labels == truth.labels).all()
+        assert (circle.threshold, circle.distance) == (PAPER_THRESHOLD, PAPER_DISTANCE) == (THRESHOLD, DISTANCE)
+        again = clean_up_points(
+            circle.attack, truth, threshold=circle.threshold, distance=circle.distance, seed=circle.seed
+        )
+        assert (again.kept == circle.cleaned.kept).all()
+        assert np.allclose(again.distances, circle.cleaned.distances)
+        assert np.allclose(circle.candidates.points[-1], circle.attack.points, atol=2e-3)
+
+    def test_run_it_live_starts_even_what_is_finished(self, store: RunStore) -> None:
+        app = press(visit(view="circle"), "Run it live")
+        (first,) = store.list("train")
+        assert app.query_params["c_live"] == [first.id] or app.query_params["c_live"] == first.id
+        assert len(queue.waiting(store)) == 4
+        (scene,) = scenes(app)
+        assert scene["mode"] == "live"
+        assert store.open(first.id).config == CircleSettings().training().model_dump(mode="json")
+
+    def test_a_knob_starts_it_live(self, store: RunStore) -> None:
+        app = visit(view="circle")
+        app.selectbox(key="c_n").set_value(6)
+        app.selectbox(key="c_width").set_value(50)
+        app = fresh(app)
+        (first,) = store.list("train")
+        assert store.open(first.id).config["data"]["n"] == 6
+        (scene,) = scenes(app)
+        assert scene["mode"] == "live"
+        # The next turn leaves it off: nobody waits for it any more.
+        app.selectbox(key="c_n").set_value(4)
+        app = fresh(app)
+        assert store.open(first.id).status().state is RunState.CANCELLED
+        assert len(store.list("train")) == 2
+        (scene,) = scenes(app)
+        assert scene["mode"] == "live"
+        assert len(scene["labels"]) == 4
+
+    def test_watching_the_circle_again_opens_the_recording(self, store: RunStore) -> None:
+        app = visit(view="circle")
+        app.selectbox(key="c_n").set_value(6)
+        app = press(press(fresh(app), "Home"), "Watch the circle")
+        (scene,) = scenes(app)
+        assert scene["id"] == "shipped"
+
+
 class TestEmptyStore:
     def test_says_what_will_happen_and_shows_the_points(self, own_store: Path) -> None:
-        app = visit(view="circle")
+        app = visit(view="circle", c_labels="two arcs")
         assert "Nobody has run this setting yet" in texts(app)
         assert "half a minute" in texts(app)
         (scene,) = scenes(app)
         assert scene["mode"] == "still"
-        assert scene["labels"] == [0, 1] * 10
+        assert scene["labels"] == [1] * 10 + [0] * 10
         assert not counts(app)
         assert all(slider.disabled for slider in app.slider)
         assert not own_store.exists()
@@ -144,7 +232,7 @@ class TestEmptyStore:
     def test_wrong_values_fall_back(self, wrong: dict[str, str]) -> None:
         app = visit(view="circle", **wrong)
         (scene,) = scenes(app)
-        assert scene["id"] == CircleSettings().title()
+        assert scene["id"] == "shipped"
         assert not app.error
 
     def test_start_puts_everything_in_line_once(self, store: RunStore) -> None:
@@ -154,7 +242,7 @@ class TestEmptyStore:
         assert len(queue.waiting(store)) == 4
         assert store.open(queue.waiting(store)[0]).kind == "train"
         assert "Training" in texts(app)
-        assert "waiting for its turn" in texts(app)
+        assert "queued" in texts(app)
         (scene,) = scenes(app)
         assert scene["mode"] == "live"
         assert scene["stages"] == []
@@ -190,7 +278,7 @@ class TestFinished:
         assert len(scene["kept"]) == len(scene["candidate_labels"]) == 100
         assert scene["id"] == f"{runs[0].id}+{runs[1].id}"
         assert set(counts(app)) == {"Found within 0.1", "Found within 0.03"}
-        assert "known only to the examiner" in texts(app)
+        assert "which the attack never sees" in texts(app)
         assert "model inversion finds" in texts(app)
         assert "untrained network" in texts(app)
         assert "Start" not in labels(app)
@@ -270,7 +358,7 @@ class TestUnfinished:
         perform(train, StopFlag())
         with attack.writer() as writer:
             writer.start(10)
-            writer.finish(RunState.FAILED, None, "lost its footing")
+            writer.finish(RunState.FAILED, None, "diverged")
         app = press(visit(**ADDRESS), "Start again")
         assert len(store.list("train")) == 1
         assert len(queue.waiting(store)) == 3
@@ -304,39 +392,6 @@ class TestUnfinished:
         assert scene["mode"] == "live"
         assert scene["side"] == 48
         assert scene["step"] is not None
-        (bar,) = app.get("progress")
-        assert bar.value == 30
-
-
-class TestChain:
-    def test_one_button_puts_the_whole_experiment_in_line(self, store: RunStore) -> None:
-        app = press(visit(), "Reconstruct CIFAR images")
-        waiting = [store.open(run_id) for run_id in queue.waiting(store)]
-        assert [run.kind for run in waiting] == ["train", "reconstruct", "match", "reconstruct"]
-        assert waiting[-1].config["baseline"] == "untrained"  # controls come last
-        assert waiting[0].config["data"]["n"] == 50
-        assert app.query_params["chain"] == waiting[2].id
-        assert [title.value for title in app.title] == ["Images out of the weights"]
-        assert texts(app).count("waiting for its turn") == 4
-
-    def test_ends_with_the_count(self, store: RunStore) -> None:
-        from recon_core.runs.chains import queue_attack_chain
-
-        chain = queue_attack_chain(store, SMALL.training(), attack={"iterations": 9})
-        for run in chain.runs:
-            perform(run, StopFlag())
-        app = visit(chain=chain.runs[-1].id)
-        (sentence,) = [subheader.value for subheader in app.subheader]
-        assert sentence.startswith("Training points found")
-        assert "Look closer on the Match page" in labels(app)
-
-    @pytest.mark.parametrize("named", ["match-20260101-nobody", "../../etc", ""])
-    def test_bad_address_is_a_sentence(self, named: str) -> None:
-        app = visit(chain=named)
-        (error,) = app.error
-        assert error.value.endswith(".")
-
-    def test_a_run_of_another_kind_is_a_sentence(self, store: RunStore) -> None:
-        train, *_ = SMALL.queue(store)
-        (error,) = visit(chain=train.id).error
-        assert "match run" in error.value
+        assert "step 30" in texts(app)
+        assert "on its way to -2.6" in texts(app)
+        assert not app.get("progress"), "nobody knows how many steps it takes"

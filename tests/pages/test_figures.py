@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.analysis.counts import SortedSsim
 from recon_core.plots.style import BLACK, BLUE, GREY, figure
-from ui.shared.figures import TEXT_SIZE, figure_words, on_page, table_csv
+from ui.shared.figures import TEXT_SIZE, figure_texts, on_page, table_csv
 
 SHOWING = """
 import plotly.graph_objects as go
@@ -56,11 +56,11 @@ def drawn() -> go.Figure:
 
 
 def test_words_leave_the_drawing(drawn: go.Figure) -> None:
-    assert figure_words(drawn) == ("Title <b>", "caption")
+    assert figure_texts(drawn) == ("Title <b>", "caption")
     shown = on_page(drawn)
     assert shown.layout.title.text is None
     assert shown.layout.width is None
-    assert figure_words(drawn)[0], "the figure itself must stay as it was, for files"
+    assert figure_texts(drawn)[0], "the figure itself must stay as it was, for files"
 
 
 def test_colours_are_left_to_the_theme(drawn: go.Figure) -> None:

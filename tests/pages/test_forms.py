@@ -12,7 +12,7 @@ from recon_core.errors import InputError
 from recon_core.presets import PRESETS
 from recon_core.store import Run, RunState, RunStore
 from ui.shared.forms import COLUMNS, field_paths, merged
-from ui.shared.pick import run_words
+from ui.shared.pick import run_label
 
 
 def form_page(fields: list[str], base: dict, fill: dict | None = None) -> None:  # run as a file of its own
@@ -48,7 +48,7 @@ class TestConfigForm:
         assert {"data.n", "model.widths", "training.recipe", "device"} <= set(fields)
         app = draw(fields)
         assert {widget.key for widget in [*app.text_input, *app.selectbox]} == {f"x_{path}" for path in fields}
-        assert app.text_input(key="x_data.per_class").label == "per class"
+        assert app.text_input(key="x_data.per_class").label == "Training samples per class"
         assert len(app.columns) == -(-len(fields) // COLUMNS) * COLUMNS
 
     def test_an_empty_form_asks_for_nothing_and_shows_what_is_usual(self) -> None:
@@ -158,13 +158,13 @@ class TestPick:
 
     def test_a_choice_in_the_address_is_restored_in_order(self, store: RunStore) -> None:
         runs = {name: finished(store, "train", name) for name in ("a", "b", "c")}
-        words = {name: run_words(run) for name, run in zip("cba", store.list(), strict=True)}
+        words = {name: run_label(run) for name, run in zip("cba", store.list(), strict=True)}
         app = pick(p_one=words["a"], p_several=[words["c"], words["a"]])
         assert app.session_state["picked"] == (runs["a"].id, [runs["c"].id, runs["a"].id])
 
     def test_a_run_that_is_gone_leaves_the_newest(self, store: RunStore) -> None:
         kept, gone = finished(store, "train", "kept"), finished(store, "train", "gone")
-        words = run_words(next(run for run in store.list() if run.id == gone.id))
+        words = run_label(next(run for run in store.list() if run.id == gone.id))
         store.delete(gone.id)
         assert pick(p_one=words).session_state["picked"][0] == kept.id
 

@@ -98,12 +98,17 @@ class TestFinishedRun:
         assert [title.value for title in app.title] == ["animals and vehicles"]
         assert [(metric.label, metric.value) for metric in app.metric] == [
             ("test error", "23.1%"),
-            ("natural log of the loss", "-1000"),
+            ("log10 loss", "\N{MINUS SIGN}434.4"),
             ("samples on the margin", "46"),
             ("rank", "17"),
         ]
         settings = {key: row.iloc[0] for table in app.table for key, row in table.value.iterrows()}
-        assert settings == {"source": "cifar10", "n": "50", "widths": plain("1000, 1000"), "device": "cpu"}
+        assert settings == {
+            "Data set": "cifar10",
+            "Training samples": "50",
+            plain("Hidden layer widths (neurons)"): plain("1000, 1000"),
+            "Device": "cpu",
+        }
         log, command = app.code
         assert "reached loss 1e-6 at step 312" in log.value
         assert command.value == "python -m recon_core train --set data.n=50"
@@ -153,7 +158,7 @@ class TestUnfinishedRun:
             app = visit(run=run.id)
         assert bar.value == 25
         assert bar.text.startswith("step 50 of 200")
-        assert {metric.label: metric.value for metric in app.metric} == {"natural log of the loss": "-2.5"}
+        assert {metric.label: metric.value for metric in app.metric} == {"log10 loss": "\N{MINUS SIGN}1.1"}
         assert app.download_button[0].disabled
 
     def test_killed_is_shown_as_interrupted(self, store: RunStore) -> None:

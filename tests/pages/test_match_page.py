@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
-from recon_core.runs.match_request import queue_match
+from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import settled, texts
@@ -65,16 +65,16 @@ def test_a_model_alone_asks_for_an_attack(store: RunStore, model: Run) -> None:
     assert "Attack a network first" in texts(app)
 
 
-def test_the_newest_attack_is_shown_unasked_with_its_floors(store: RunStore, model: Run, leaked: Run) -> None:
+def test_the_newest_attack_is_shown_unasked_with_its_controls(store: RunStore, model: Run, leaked: Run) -> None:
     floor = candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
     app = visit(m_t="0.9", m_b="1.0")
     assert app.multiselect(key="m_runs").value == [leaked.id]
-    assert app.selectbox(key="m_floor").value == floor.id
+    assert app.selectbox(key="m_untrained").value == floor.id
     assert counts(app) == {
-        "Training images back": "4 of 6",
-        "Floor: mean image": "0 of 6",
-        "Floor: untrained": "0 of 6",
-        "Never trained on": "0 of 6",
+        "Good reconstructions": "4 of 6",
+        "Chance: mean image": "0 of 6",
+        "Chance: untrained": "0 of 6",
+        "Held-out images": "0 of 6",
         "AUC": counts(app)["AUC"],
     }
     assert float(counts(app)["AUC"]) > 0.6
@@ -85,15 +85,15 @@ def test_the_newest_attack_is_shown_unasked_with_its_floors(store: RunStore, mod
 def test_sliders_recount_and_merge_again(store: RunStore, model: Run) -> None:
     candidate_run(store, model, noisy_copies(data_of(MNIST).train_x))
     app = visit(m_t="0.5", m_b="1.0")
-    assert counts(app)["Training images back"] == "0 of 6"
+    assert counts(app)["Good reconstructions"] == "0 of 6"
     for factor, back in ((1.1, "4 of 6"), (1.5, "5 of 6"), (1.0, "0 of 6")):
         app.slider(key="m_b").set_value(factor)
         settled(app)
-        assert counts(app)["Training images back"] == back
+        assert counts(app)["Good reconstructions"] == back
         assert f"B = {factor:g}," in texts(app)
     app.slider(key="m_t").set_value(0.1)
     settled(app)
-    assert counts(app)["Training images back"] == "6 of 6"
+    assert counts(app)["Good reconstructions"] == "6 of 6"
     assert "good above 0.1" in texts(app)
 
 
@@ -127,7 +127,7 @@ def test_a_pair_that_is_not_there_is_left_out(store: RunStore, model: Run, leake
 def test_several_runs_make_one_pool(store: RunStore, model: Run, leaked: Run) -> None:
     rest = candidate_run(store, model, data_of(MNIST).train_x[4:], kind="search")
     app = visit(m_runs=[rest.id, leaked.id], m_t="0.9", m_b="1.0")
-    assert counts(app)["Training images back"] == "6 of 6"
+    assert counts(app)["Good reconstructions"] == "6 of 6"
 
 
 def test_runs_of_two_models_are_refused_in_a_sentence(store: RunStore, model: Run, leaked: Run) -> None:
@@ -144,7 +144,7 @@ def test_an_unknown_run_in_the_address_is_a_sentence(store: RunStore, model: Run
     assert [warning.value.replace("\\", "")[:40] for warning in app.warning] == [
         "There is no run reconstruct-20260101-nob"
     ]
-    assert counts(app)["Training images back"].endswith("of 6")
+    assert counts(app)["Good reconstructions"].endswith("of 6")
 
 
 def test_a_failed_run_is_not_offered_and_named_when_asked_for(store: RunStore, model: Run, leaked: Run) -> None:
@@ -152,14 +152,14 @@ def test_a_failed_run_is_not_offered_and_named_when_asked_for(store: RunStore, m
     app = visit(m_runs=[failed.id, leaked.id])
     assert "is failed, not done" in app.warning[0].value.replace("\\", "")
     assert app.multiselect(key="m_runs").value == [leaked.id]
-    assert counts(app)["Training images back"].endswith("of 6")
+    assert counts(app)["Good reconstructions"].endswith("of 6")
 
 
 def test_settings_beyond_their_range_fall_back(store: RunStore, model: Run, leaked: Run) -> None:
     app = visit(m_t="7", m_b="nan", m_protocol="<b>", m_per_page="-3", m_sort="?")
     assert (app.slider(key="m_t").value, app.slider(key="m_b").value) == (0.4, 1.1)
     assert app.radio(key="m_protocol").value == "buzaglo"
-    assert counts(app)["Training images back"].endswith("of 6")
+    assert counts(app)["Good reconstructions"].endswith("of 6")
 
 
 def test_nothing_chosen_is_said(store: RunStore, model: Run, leaked: Run) -> None:
@@ -170,25 +170,25 @@ def test_nothing_chosen_is_said(store: RunStore, model: Run, leaked: Run) -> Non
     assert not app.metric
 
 
-def test_a_missing_floor_can_be_had(
+def test_a_missing_control_can_be_had(
     store: RunStore, model: Run, leaked: Run, submitted: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
-    def queue_floor(where: RunStore, run_id: str) -> Run:
+    def create_untrained_control(where: RunStore, run_id: str) -> Run:
         asked.append(run_id)
         return where.create("reconstruct", {"model": model.id, "baseline": "untrained"}, parents=[model.id])
 
-    monkeypatch.setattr("ui.match.choice.queue_floor", queue_floor)
+    monkeypatch.setattr("ui.match.choice.create_untrained_control", create_untrained_control)
     app = visit()
-    assert counts(app)["Floor: untrained"] == "not run"
-    app.button(key="m-floor-start").click()
+    assert counts(app)["Chance: untrained"] == "not run"
+    app.button(key="m-untrained-start").click()
     settled(app)
     assert asked == [leaked.id]
     assert [run.kind for run in submitted] == ["reconstruct"]
     # It is on its way now, and not asked for twice.
-    assert "waiting for its turn" in texts(app)
-    assert "m-floor-start" not in [button.key for button in app.button]
+    assert "queued" in texts(app)
+    assert "m-untrained-start" not in [button.key for button in app.button]
 
 
 def test_a_matching_is_saved_once(store: RunStore, model: Run, leaked: Run, submitted: list[Run]) -> None:
@@ -206,14 +206,14 @@ def test_a_matching_is_saved_once(store: RunStore, model: Run, leaked: Run, subm
     assert f"is saved as {run.id}" in texts(app)
     result = run.result()
     assert result is not None
-    assert counts(app)["Training images back"] == f"{result['count']['good']} of 6"
+    assert counts(app)["Good reconstructions"] == f"{result['count']['good']} of 6"
     app.slider(key="m_t").set_value(0.5)
     settled(app)
     assert not app.button(key="m-save").disabled
 
 
 def test_a_match_run_can_be_taken_up_again(store: RunStore, model: Run, leaked: Run) -> None:
-    run = queue_match(store, MatchConfig(runs=(leaked.id,), threshold=0.9, merge_factor=1.5, assignment="exclusive"))
+    run = create_match(store, MatchConfig(runs=(leaked.id,), threshold=0.9, merge_factor=1.5, assignment="exclusive"))
     app = visit(**{"from": run.id})
     assert (app.slider(key="m_t").value, app.slider(key="m_b").value) == (0.9, 1.5)
     assert app.radio(key="m_assign").value == "exclusive"
@@ -234,12 +234,12 @@ def test_a_large_pool_is_matched_by_a_run_first(
     # Its progress stands in place of the counts, also after a slider has moved.
     app.slider(key="m_t").set_value(0.5)
     settled(app)
-    assert "waiting for its turn" in texts(app)
+    assert "queued" in texts(app)
     assert perform(run, StopFlag()) is RunState.DONE
     forget()
     app.slider(key="m_t").set_value(0.9)
     settled(app)
-    assert counts(app)["Training images back"] == "4 of 6"
+    assert counts(app)["Good reconstructions"] == "4 of 6"
 
 
 def test_points_are_counted_within_a_radius(store: RunStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from recon_core.attacks import AttackSettings
+from recon_core.attacks import FastSettings
 from recon_core.config import parse_config
 from recon_core.kinds import perform
 from recon_core.models import Architecture, build_network
@@ -18,9 +18,9 @@ from recon_core.runs.attack_request import attack_request, baseline_request
 from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig
 from recon_core.store import Run, RunState, RunStore
-from recon_core.studies.requests import queue_request, search_request
+from recon_core.studies.requests import create_requested, search_request
 from tests.pages.page_texts import texts
-from ui.reconstruct.form import FORM, SEARCH_FIELDS, SEARCH_FORM
+from ui.reconstruct.form import FORM, SEARCH_FIELDS, SEARCH_FORM, applies
 from ui.shared.formatting import plain
 from ui.shared.forms import field_paths
 from ui.shared.store import forget
@@ -37,13 +37,17 @@ QUICK = {"m": "24", "iterations": "60", "device": "cpu", "snapshots": "5"}
 
 def attacked(store: RunStore, model: Run, **given: str) -> Run:
     """A small attack, in line."""
-    return queue_request(store, model_of(model), attack_request(model, model_of(model), "fast", QUICK | given, False))
+    return create_requested(
+        store, model_of(model), attack_request(model, model_of(model), "fast", QUICK | given, False)
+    )
 
 
 def searched(store: RunStore, model: Run, trials: int) -> Run:
     given = {"m": "8", "iterations": "12", "device": "cpu"}
     asked = {"trials": str(trials), "sampler": "random"}
-    return queue_request(store, model_of(model), search_request(model, model_of(model), "paper", given, asked, False))
+    return create_requested(
+        store, model_of(model), search_request(model, model_of(model), "paper", given, asked, False)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = store.create("train", TRAINING, name="ten images")
     assert perform(model, StopFlag()) is RunState.DONE
     runs = [attacked(store, model), searched(store, model, 11)]
-    runs.append(queue_request(store, model_of(model), baseline_request(model, model_of(model), Baseline.WEIGHTS)))
+    runs.append(create_requested(store, model_of(model), baseline_request(model, model_of(model), Baseline.WEIGHTS)))
     for run in runs:
         assert perform(run, StopFlag()) is RunState.DONE
     return store.root
@@ -112,7 +116,7 @@ class TestEmptyStore:
 class TestForm:
     def test_start_needs_nothing_to_be_set(self, filled: RunStore, submitted: list[Run]) -> None:
         app = visit()
-        assert "which the attack is not told" in texts(app)
+        assert "(hidden from the attack)" in texts(app)
         assert "100 candidates, recipe fast · about" in texts(app)
         app.button(key="r-begin").click().run()
         (run,) = submitted
@@ -126,23 +130,23 @@ class TestForm:
     def test_every_setting_is_there_and_reaches_the_run(self, filled: RunStore, submitted: list[Run]) -> None:
         app = visit()
         keys = {element.key for kind in ("text_input", "selectbox") for element in app.get(kind)}
-        assert {f"{FORM}_{name}" for name in field_paths(AttackSettings) if name != "recipe"} <= keys
+        assert {f"{FORM}_{name}" for name in field_paths(FastSettings) if name != "recipe"} <= keys
         app.text_input(key="r_m").set_value("40")
         app.text_input(key="r_seeds").set_value("3")
-        app.selectbox(key="r_engine").set_value("autograd")
+        app.selectbox(key="r_dtype").set_value("float64")
         app.toggle(key="r_known").set_value(True)
         app.run()
         assert "3 seeds" in texts(app)
         app.button(key="r-begin").click().run()
         config = parse_config(ReconstructConfig, submitted[0].config)
         settings = config.settings
-        assert (settings.m, settings.seeds, settings.engine, config.known_init) == (40, 3, "autograd", True)
+        assert (settings.m, settings.seeds, settings.dtype, config.known_init) == (40, 3, "float64", True)
 
     def test_the_authors_numbers_can_be_chosen(self, filled: RunStore, submitted: list[Run]) -> None:
         app = visit()
         app.selectbox(key="r_start").set_value("cifar10-b").run()
         assert app.text_input(key="r_alpha").placeholder == "21.7"
-        assert "Fast recipe" not in [tab.label for tab in app.tabs]
+        assert "Attack fast" not in [tab.label for tab in app.tabs]
         app.button(key="r-begin").click().run()
         settings = parse_config(ReconstructConfig, submitted[0].config).settings
         assert (settings.recipe, settings.alpha, settings.lr_x) == ("paper", 21.7, 0.346)
@@ -163,6 +167,22 @@ class TestForm:
         assert (submitted[0].config["workers"], submitted[0].config["cluster"]) == (3, "auto")
         cloned = visit(**{"from": submitted[0].id})
         assert (cloned.text_input(key="rp_workers").value, cloned.text_input(key="rp_cluster").value) == ("3", "auto")
+
+    def test_settings_that_do_not_apply_are_not_shown(self) -> None:
+        paper = {"prior": "squared", "floor": "squared", "labels": "half"}
+        assert applies("box_low", paper, planar=False)
+        assert not applies("box_low", {**paper, "prior": "off"}, planar=False)
+        assert not applies("prior", paper, planar=True)
+        assert applies("weight_floor", paper, planar=True)
+        assert not applies("weight_floor", {**paper, "labels": "learnt"}, planar=True)
+
+    def test_only_settings_of_the_chosen_attack_are_shown(self, filled: RunStore) -> None:
+        app = visit()
+        fast = {field.key for field in app.text_input}
+        app.selectbox(key="r_start").set_value("paper").run()
+        paper = {field.key for field in app.text_input}
+        assert "r_pace" in fast - paper
+        assert "r_momentum" in paper - fast
 
     @pytest.mark.parametrize(
         ("field", "value", "sentence"),
@@ -209,7 +229,7 @@ class TestForm:
 class TestTakingUpSettings:
     def test_clone_fills_the_form_and_the_address(self, filled: RunStore) -> None:
         model = only(filled, "train")
-        queue_request(
+        create_requested(
             filled,
             model_of(model),
             attack_request(model, model_of(model), "mnist-a", {"m": "30", "seeds": "2"}, known_init=True),
@@ -247,17 +267,17 @@ class TestTakingUpSettings:
 
 
 class TestFinishedRun:
-    def test_shows_pictures_curves_count_and_floor(self, filled: RunStore) -> None:
+    def test_shows_pictures_curves_count_and_chance_level(self, filled: RunStore) -> None:
         run = only(filled, "reconstruct")
         app = visit(run=run.id)
         assert [header.value for header in app.header] == ["Reconstruction from ten images"]
-        assert "Known only to the examiner: the attack never sees this." in texts(app)
+        assert "Scored with the training data, which the attack never sees." in texts(app)
         figures = {metric.label: metric.value for metric in app.metric}
         residual = (run.result() or {})["residual"]
         assert figures["of the weights explained by the candidates"] == f"{1 - residual:.1%}"
         assert figures["good reconstructions"].endswith(" of 10")
         assert "SSIM (Wang, 11x11 window) above 0.4 after merging candidates with B = 1.1" in texts(app)
-        assert "Floor: the mean image alone matches" in texts(app)
+        assert "Chance level: the mean image alone matches" in texts(app)
         assert "24 of 24 candidates as the run left them" in texts(app)
         assert "mean of the training images is not added" in texts(app)
         assert charts(app) == 2  # residuals and multipliers
@@ -312,12 +332,12 @@ class TestFinishedRun:
         app = visit(run=run.id)
         labels = [metric.label for metric in app.metric]
         assert {"points within 0.1", "points within 0.03"} <= set(labels)
-        assert "points never trained on" in texts(app)
+        assert "held-out points" in texts(app)
         app.toggle(key="r_truth").set_value(False).run()
         assert not app.exception
         assert images(app) == 0
 
-    def test_an_imported_model_has_no_examiner(self, store: RunStore, tmp_path: Path) -> None:
+    def test_an_imported_model_has_no_evaluator(self, store: RunStore, tmp_path: Path) -> None:
         network = build_network(Architecture((1, 8, 8), (10, 6), 1), init_scale="kaiming", seed=1)
         torch.save(network.state_dict(), tmp_path / "theirs.pth")
         model = store.create("model", {"path": str(tmp_path / "theirs.pth"), "input_shape": None})
@@ -325,7 +345,7 @@ class TestFinishedRun:
         run = attacked(store, model)
         perform(run, StopFlag())
         app = visit(run=run.id)
-        assert "are not known here, so nobody can count" in texts(app)
+        assert "are not known here, so reconstructions cannot be counted" in texts(app)
         assert not [metric for metric in app.metric if "good" in metric.label]
         assert not [button for button in app.button if (button.key or "").startswith("match-")]
         form = visit()
@@ -344,14 +364,14 @@ class TestSearch:
         table = next(frame.value for frame in app.dataframe)
         assert table["trial"].tolist() == list(range(1, 12))
         assert {"residual", "state", "lr_x", "x_init_scale", "lam_min", "alpha"} <= set(table.columns)
-        assert "Which numbers mattered" in texts(app)
+        assert "Hyper-parameter importance" in texts(app)
         assert charts(app) == 4  # trials, importance, parallel coordinates, multipliers
         assert images(app) >= 1
 
     def test_few_trials_say_when_importance_will_be_known(self, filled: RunStore) -> None:
         run = searched(filled, only(filled, "train"), 2)
         perform(run, StopFlag())
-        assert "Said after 10 trials" in texts(visit(run=run.id))
+        assert "Shown after 10 trials" in texts(visit(run=run.id))
 
     def test_one_that_waits_says_so(self, filled: RunStore) -> None:
         run = searched(filled, only(filled, "train"), 2)
@@ -365,9 +385,9 @@ class TestTroubledRuns:
         with run.writer() as writer:
             writer.start(60)
             writer.log("something burned")
-            writer.finish(RunState.FAILED, None, "lost its footing: try a smaller lr_x")
+            writer.finish(RunState.FAILED, None, "diverged: try a smaller lr_x")
         app = visit(run=run.id)
-        assert [error.value for error in app.error] == [plain("lost its footing: try a smaller lr_x")]
+        assert [error.value for error in app.error] == [plain("diverged: try a smaller lr_x")]
         assert any("something burned" in code.value for code in app.code)
         assert app.button(key=f"resume-{run.id}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,16 +19,16 @@ from ui.shared.store import forget
 def panel_page() -> None:
     import streamlit as st
 
-    from ui.shared.faults import told
+    from ui.shared.faults import errors_shown
     from ui.shared.run_panel import show_live_run
 
-    with told():
+    with errors_shown():
         show_live_run(st.query_params.get("run", "none"), lambda run: st.caption(f"body of {run.id}"))
 
 
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
 
 
 def visit(run: Run) -> AppTest:
@@ -60,7 +59,8 @@ def at_work(store: RunStore) -> Iterator[Run]:
     with run.writer() as writer:
         writer.start(100)
         writer.log("the last words")
-        time.sleep(0.01)  # or it has worked for no time at all, and has no rate
+        assert writer._started_at is not None
+        writer._started_at -= 5.0  # or it has worked for no time at all, and has no rate
         writer.progress(25, "log loss -3", force=True)
         yield run
 
@@ -68,7 +68,7 @@ def at_work(store: RunStore) -> Iterator[Run]:
 class TestStanding:
     def test_queued_can_be_cancelled_and_shows_the_body(self, store: RunStore) -> None:
         app = visit(store.create("train", {}, name="a run"))
-        assert "waiting for its turn" in texts(app)
+        assert "queued" in texts(app)
         assert labels(app) >= {"Cancel", "Use these settings"}
         assert "Resume" not in labels(app)
         assert any(caption.value.startswith("body of train-") for caption in app.caption)
@@ -172,7 +172,7 @@ class TestActions:
         ended(store, RunState.DONE, parents=(child.id,))
         other = ended(store, RunState.DONE)
         app = visit(run)
-        assert "With it go the 2 runs made from it" in texts(app)
+        assert "This also deletes the 2 runs made from it" in texts(app)
         app.button(key=f"delete-{run.id}").click().run()
         assert not app.exception
         assert app.query_params == {}
@@ -186,7 +186,7 @@ class TestActions:
             app = visit(run)
             app.button(key=f"delete-{run.id}").click().run()
             (error,) = app.error
-            assert "being worked on" in error.value
+            assert "is running in process" in error.value
             assert len(store.list()) == 2
 
     def test_settings_go_to_the_form_by_address(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

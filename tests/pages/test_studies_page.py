@@ -18,7 +18,7 @@ from recon_core.store import RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.custom import own_plan, plan_from_text
 from recon_core.studies.starting import begun_before, own_values
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.studies.tiny_studies import do_study, tiny_plan
 from ui.shared.store import forget
 from ui.studies.view import selected_cell
@@ -29,7 +29,7 @@ OWN_TAB, SO_FAR_TAB = "A study of your own", "Studies so far"
 
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A finished study: two values, a reference, one seed."""
     root = tmp_path_factory.mktemp("studies-page") / "runs"
     claims = [{"text": "Decay <b>helps</b>.", "check": "some values raise the count above that of the first"}]
-    run = queue_study(RunStore(root), StudyConfig(plan=tiny_plan(claims=claims, about="About *this*.")))
+    run = create_study(RunStore(root), StudyConfig(plan=tiny_plan(claims=claims, about="About *this*.")))
     do_study(run)
     return root, run.id
 
@@ -110,7 +110,7 @@ class TestStarting:
         assert store.open(run_id).command[-5:] == ("faces", "--size", "quick", "--seeds", "1")
         assert queue.waiting(store) == [run_id]
         assert app.query_params["run"] == run_id
-        assert "waiting for its turn" in texts(app)
+        assert "queued" in texts(app)
 
         # The same again opens the one that is in line.
         app = visit(s_study="faces", s_seeds="1")
@@ -210,23 +210,23 @@ class TestAFinishedStudy:
         assert "A tiny study" in said
         assert "Own study. About *this*." in said
         assert "3 of 3 models trained, attacked and matched" in said
-        assert "Floors there: the mean image alone" in said
+        assert "Chance level there: the mean image alone" in said
         assert "B = 1.1" in said
         assert "good above 0.4" in said
         (curve,) = charts(app)
         names = [trace.get("name", "") for trace in curve["data"]]
         assert any(name.startswith("small start: ") for name in names)
-        assert any(name.startswith("floor: mean image") for name in names)
+        assert any(name.startswith("chance level: mean image") for name in names)
         assert not app.error
 
     def test_a_mark_opens_the_model_behind_it(self, tiny: str) -> None:
         app = visit(run=tiny, s_model="/0.001/0")
         assert "0.001, seed 0" in [heading.value.replace("\\", "") for heading in app.subheader]
-        assert "of 10 came back" in texts(app)
+        assert "of 10 training images reconstructed" in texts(app)
         assert len(charts(app)) == 2  # the curve and the model's own points
         assert "shown beside" in [trace.get("name") for trace in charts(app)[0]["data"]]
         labels = {button.label for button in app.button}
-        assert labels >= {"Match", "Analyze", "Training", "Attack", "Floor"}
+        assert labels >= {"Match", "Analyze", "Training", "Attack", "Untrained network"}
         app.selectbox(key="s_model").set_value("/=small start/0").run()
         assert "small start\\, seed 0" in [heading.value for heading in app.subheader]
         assert app.query_params["s_model"] == "/=small start/0"
@@ -247,20 +247,20 @@ class TestAFinishedStudy:
         (table,) = visit(run=tiny, s_show="table").dataframe
         assert table.value["value"].tolist() == ["none", "0.001", "small start"]
         assert table.value["of"].tolist() == [10, 10, 10]
-        assert "floor: mean image" in table.value  # zeros are numbers as well
+        assert "chance level: mean image" in table.value  # zeros are numbers as well
         assert table.value["B"].tolist() == [1.1, 1.1, 1.1]
 
     def test_numbers_stay_when_runs_are_deleted(self, tiny: str, store: RunStore) -> None:
         for summary in store.list("train"):
             store.delete(summary.id, with_dependents=True)
         app = visit(run=tiny, s_model="/0.001/0")
-        assert "of 10 came back" in texts(app)
+        assert "of 10 training images reconstructed" in texts(app)
         assert "gone from the store" in texts(app)
         assert "Match" not in {button.label for button in app.button}
 
     def test_it_is_presented_slide_by_slide(self, tiny: str) -> None:
         app = visit(run=tiny, present="1")
-        assert [header.value for header in app.header] == ["Training images that come back"]
+        assert [header.value for header in app.header] == ["Reconstructed training images"]
         assert "1 of 7" in texts(app)
         pictures = visit(run=tiny, present="1", slide="images")
         assert len(charts(pictures)[0]["layout"]["images"]) == 4
@@ -268,7 +268,7 @@ class TestAFinishedStudy:
 
     def test_its_settings_fill_the_form_or_say_why_not(self, tiny: str, store: RunStore) -> None:
         assert "varies several settings at once" in visit(**{"from": tiny}).error[0].value
-        run = queue_study(store, StudyConfig(plan=CATALOGUE["samples"].plan().restricted(seeds=3)))
+        run = create_study(store, StudyConfig(plan=CATALOGUE["samples"].plan().restricted(seeds=3)))
         app = visit(**{"from": run.id})
         assert app.radio(key="s_study").value == "samples"
         assert app.number_input(key="s_seeds").value == 3
@@ -277,7 +277,7 @@ class TestAFinishedStudy:
              "set": {"model.init_scale": 1e-3, "training.target_log_loss": -10},
              "references": {"wide": {"model.widths": [99]}}}
         )  # fmt: skip
-        run = queue_study(store, StudyConfig(plan=own))
+        run = create_study(store, StudyConfig(plan=own))
         app = visit(**{"from": run.id})
         assert not app.error
         assert not app.warning
@@ -287,11 +287,11 @@ class TestAFinishedStudy:
 
 
 def test_a_failed_study_says_why(store: RunStore) -> None:
-    run = queue_study(store, StudyConfig(plan=tiny_plan()))
+    run = create_study(store, StudyConfig(plan=tiny_plan()))
     with run.writer() as writer:
         writer.start(None)
         writer.log("the last words")
-        writer.finish(RunState.FAILED, None, "no model came to its end; the disk is full")
+        writer.finish(RunState.FAILED, None, "no model finished; the disk is full")
     app = visit(run=run.id)
     assert "the disk is full" in app.error[0].value
     assert "nothing to draw" in texts(app)
@@ -300,7 +300,7 @@ def test_a_failed_study_says_why(store: RunStore) -> None:
 
 
 def test_a_study_under_way_shows_models_done_of_all(store: RunStore) -> None:
-    run = queue_study(store, StudyConfig(plan=tiny_plan()))
+    run = create_study(store, StudyConfig(plan=tiny_plan()))
     with run.writer() as writer:
         writer.start(None)
         writer.progress(2, "0 of 3 models; attacking none, seed 0", total=12, force=True)
@@ -341,7 +341,10 @@ def test_an_own_study_goes_into_the_form_and_back(store: RunStore) -> None:
     )
     assert own_plan(own_values(plan)) == plan
     assert begun_before(store, plan) is None
-    run = queue_study(store, StudyConfig(plan=plan))
-    found = begun_before(store, plan)
-    assert found is not None
-    assert found.id == run.id
+    run = create_study(store, StudyConfig(plan=plan))
+    reworded = plan.model_copy(update={"title": "Other words", "axis": "images"})
+    for asked in (plan, reworded):
+        found = begun_before(store, asked)
+        assert found is not None
+        assert found.id == run.id
+    assert begun_before(store, plan.restricted(seeds=1)) is None

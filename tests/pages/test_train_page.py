@@ -16,11 +16,11 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from recon_core.analysis.training import Along
+from recon_core.analysis.training import TimeAxis
 from recon_core.config import TrainConfig, parse_config
 from recon_core.kinds import perform
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
-from recon_core.runs.requests import queue_train
+from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.runs.training_plan import plan_training
 from recon_core.scheduling import queue
@@ -47,7 +47,7 @@ def trained_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = RunStore(tmp_path_factory.mktemp("trained") / "runs")
     decays = {"recipe": "stationary", "target_loss": None, "weight_decay": 0.01, "epochs": 40}
     for name, config in (("six points", tiny()), ("eight points", tiny(data={"n": 8}, training=decays))):
-        assert perform(queue_train(store, config, name), StopFlag()) is RunState.DONE
+        assert perform(create_training(store, config, name), StopFlag()) is RunState.DONE
     return store.root
 
 
@@ -60,7 +60,7 @@ def trained(trained_store: Path, own_store: Path) -> RunStore:
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs stay in line, and the machine's speed is given."""
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
     monkeypatch.setattr("recon_core.scheduling.estimates._measure_rate", lambda: 30e9)
 
 
@@ -134,7 +134,7 @@ class TestForm:
         app.text_input(key="t_name").set_value("twelve")
         app.run()
         assert "12 training points" in texts(app)
-        assert plain("n = 12, widths = 30, 20") in texts(app)
+        assert plain("Training samples = 12, Hidden layer widths (neurons) = 30, 20") in texts(app)
         start_button(app).click().run()
         config = named(store, "twelve").config
         assert (config["data"]["source"], config["data"]["n"], config["model"]["widths"]) == ("circle", 12, [30, 20])
@@ -167,7 +167,7 @@ class TestForm:
             ({"t_data.n": "100000"}, "n=100000"),
             ({"t_model.widths": "abc"}, "model.widths must be a valid integer"),
             ({"t_model.widths": "1000000,1000000"}, "GB; use smaller model.widths"),
-            ({"t_data.path": "somewhere"}, "only goes with source folder or npz"),
+            ({"t_data.source": "folder", "t_data.path": "/nowhere"}, "/nowhere"),
             ({"t_training.recipe": "stationary"}, "needs weight_decay > 0"),
             ({"t_training.target_log_loss": "none"}, "recipe flow needs a stop"),
             ({"t_preset": "own", "t_path": "/nowhere/at/all"}, "/nowhere/at/all"),
@@ -189,7 +189,7 @@ class TestForm:
 
     def test_own_images_ask_for_their_place_first(self, own_store: Path) -> None:
         app = visit(t_preset="own")
-        assert "Name the folder or the file first" in texts(app)
+        assert "Enter the folder or the file" in texts(app)
         assert not app.error
         assert start_button(app).disabled
 
@@ -204,6 +204,31 @@ class TestForm:
         start_button(app).click().run()
         run = named(store, "mine.npz")
         assert run.config["data"] | {"source": "npz", "path": str(tmp_path / "mine.npz"), "n": 10} == run.config["data"]
+
+    @pytest.mark.parametrize(
+        ("chosen", "shown", "hidden"),
+        [
+            ({}, {"data.partition", "training.max_change"}, {"data.path", "data.labels", "training.batch_size"}),
+            ({"t_preset": "circle"}, {"data.labels", "training.record_every"}, {"data.partition", "model.conv_kernel"}),
+            ({"t_data.task": "multiclass"}, {"data.classes"}, {"data.partition"}),
+            ({"t_data.source": "folder"}, {"data.path"}, set()),
+            ({"t_training.recipe": "sgd"}, {"training.batch_size", "training.learning_rate"}, {"training.max_change"}),
+            ({"t_preset": "own"}, {"data.partition"}, {"data.source", "data.path", "data.labels"}),
+        ],
+    )  # fmt: skip
+    def test_settings_that_do_not_apply_are_not_shown(
+        self, own_store: Path, chosen: dict[str, str], shown: set[str], hidden: set[str]
+    ) -> None:
+        app = visit(**chosen)
+        keys = {widget.key.removeprefix("t_") for widget in [*app.text_input, *app.selectbox]}
+        assert keys >= shown
+        assert not keys & hidden
+
+    def test_settings_have_labels_units_and_a_sentence(self, own_store: Path) -> None:
+        app = visit(t_preset="circle")
+        widths = app.text_input(key="t_model.widths")
+        assert widths.label == "Hidden layer widths (neurons)"
+        assert widths.help == "Neurons in each hidden layer, e.g. 1000,1000. Setting: `model.widths`."
 
     def test_back_to_the_preset_empties_the_form(self, own_store: Path) -> None:
         app = visit(t_preset="circle", **{"t_data.n": "12", "t_data.task": "regression"})
@@ -228,13 +253,13 @@ class TestClone:
 
     @pytest.mark.parametrize("preset", ["cifar10-multiclass", "cifar10-conv", "cifar10-500-sgd", "mnist-500"])
     def test_a_preset_is_recognised(self, store: RunStore, preset: str) -> None:
-        run = queue_train(store, PRESETS[preset].config(), "copied")
+        run = create_training(store, PRESETS[preset].config(), "copied")
         app = visit(**{"from": run.id})
         assert app.selectbox(key="t_preset").value == preset
         assert "Changed" not in texts(app)
 
     def test_earlier_settings_do_not_linger(self, store: RunStore) -> None:
-        run = queue_train(store, PRESETS["circle"].config(), "copied")
+        run = create_training(store, PRESETS["circle"].config(), "copied")
         app = visit(**{"t_data.n": "12", "t_model.bias": "none"})
         app.query_params["from"] = run.id
         app.run()
@@ -244,7 +269,7 @@ class TestClone:
     def test_own_images_are_found_again(self, store: RunStore, tmp_path: Path) -> None:
         data = {"source": "npz", "path": str(tmp_path / "x.npz")}
         config = parse_config(TrainConfig, {"data": data, "training": {"epochs": 5, "recipe": "sgd"}})
-        run = queue_train(store, config, "mine")
+        run = create_training(store, config, "mine")
         app = visit(**{"from": run.id})
         assert app.selectbox(key="t_preset").value == "own"
         assert app.text_input(key="t_path").value == str(tmp_path / "x.npz")
@@ -281,22 +306,22 @@ class TestRun:
         assert len(charts(visit(run=named(trained, "eight points").id))) == 6
 
     @pytest.mark.parametrize(
-        ("asked", "along"),
+        ("asked", "axis"),
         [
-            ("Seconds", Along.SECONDS),
-            ("Epochs of gradient descent", Along.EPOCHS),
-            ("nonsense", Along.STEPS),
+            ("Seconds", TimeAxis.SECONDS),
+            ("Epochs of gradient descent", TimeAxis.EPOCHS),
+            ("nonsense", TimeAxis.STEPS),
         ],
     )
-    def test_along_what_it_is_drawn_is_in_the_address(self, trained: RunStore, asked: str, along: Along) -> None:
-        app = visit(run=named(trained, "six points").id, t_along=asked)
-        assert app.button_group(key="t_along").value is along
+    def test_axis_what_it_is_drawn_is_in_the_address(self, trained: RunStore, asked: str, axis: TimeAxis) -> None:
+        app = visit(run=named(trained, "six points").id, t_axis=asked)
+        assert app.button_group(key="t_axis").value is axis
         titles = {json.loads(chart.proto.spec)["layout"]["xaxis"]["title"]["text"] for chart in charts(app)}
-        words = {Along.STEPS: "step", Along.SECONDS: "seconds of work", Along.EPOCHS: "epochs of gradient descent"}
-        assert words[along] in titles
+        words = {TimeAxis.STEPS: "step", TimeAxis.SECONDS: "seconds", TimeAxis.EPOCHS: "epochs of gradient descent"}
+        assert words[axis] in titles
 
     def test_failed_says_why_with_its_log_and_a_way_on(self, store: RunStore) -> None:
-        run = queue_train(store, tiny(), "too fast")
+        run = create_training(store, tiny(), "too fast")
         with run.writer() as writer:
             writer.start(500)
             writer.log("step size 9")
@@ -311,7 +336,7 @@ class TestRun:
         assert "Resume" in [button.label for button in app.button]
 
     def test_queued_has_nothing_to_show_yet(self, store: RunStore) -> None:
-        app = visit(run=queue_train(store, tiny(), "waiting").id)
+        app = visit(run=create_training(store, tiny(), "waiting").id)
         assert "on its way" in texts(app)
         assert not charts(app)
 
@@ -342,7 +367,7 @@ class TestRun:
 
     def test_a_name_with_markup_is_shown_as_typed(self, store: RunStore) -> None:
         name = "<script>x</script> **bold** :red[x]"
-        app = visit(run=queue_train(store, tiny(), name).id)
+        app = visit(run=create_training(store, tiny(), name).id)
         assert [title.value for title in app.title] == [plain(name)]
 
 
@@ -363,7 +388,7 @@ class TestTable:
         assert (frame["seconds"] > 0).all()
 
     def test_running_and_failed_runs_are_listed_too(self, trained: RunStore) -> None:
-        queue_train(trained, tiny(), "waiting")
+        create_training(trained, tiny(), "waiting")
         frame = visit("Trained networks").dataframe[0].value
         assert list(frame["state"]) == ["queued", "done", "done"]
 
@@ -394,7 +419,7 @@ class TestTable:
         assert app.multiselect(key="t_cmp").value == [named(trained, "six points").id]
 
     def test_runs_of_one_name_are_told_apart(self, store: RunStore) -> None:
-        runs = [queue_train(store, tiny(), "twin") for _ in range(2)]
+        runs = [create_training(store, tiny(), "twin") for _ in range(2)]
         options = visit("Trained networks").multiselect(key="t_cmp").options
         assert sorted(options) == sorted(f"twin · {run.id[-6:]}" for run in runs)
 
@@ -422,7 +447,7 @@ def left_behind(own_store: Path) -> list[str]:
 
 class TestFromElsewhere:
     def test_a_checkpoint_is_explained_and_then_imported(self, store: RunStore, own_store: Path) -> None:
-        app = upload(visit("From elsewhere"), "t_checkpoint", "theirs.pth", checkpoint(192, 30, 1))
+        app = upload(visit("Import"), "t_checkpoint", "theirs.pth", checkpoint(192, 30, 1))
         facts = {key: row.iloc[0] for key, row in app.table[0].value.iterrows()}
         assert facts["network"] == plain("3x8x8-30-1")
         assert "ReLU" in facts["activation"]
@@ -444,7 +469,7 @@ class TestFromElsewhere:
     def test_the_same_file_twice_is_one_import(self, store: RunStore) -> None:
         content = checkpoint(2, 5, 1)
         for _ in range(2):
-            app = upload(visit("From elsewhere"), "t_checkpoint", "points.pt", content)
+            app = upload(visit("Import"), "t_checkpoint", "points.pt", content)
             app.button(key="t_import").click().run()
         assert len(store.list()) == 1
 
@@ -462,7 +487,7 @@ class TestFromElsewhere:
     def test_a_bad_upload_is_a_sentence_and_leaves_nothing(
         self, store: RunStore, own_store: Path, name: str, content: bytes, shape: str, said: str
     ) -> None:
-        app = upload(visit("From elsewhere", t_shape=shape), "t_checkpoint", name, content)
+        app = upload(visit("Import", t_shape=shape), "t_checkpoint", name, content)
         assert plain(said).lower() in fault(app).lower()
         assert ".uploads" not in fault(app).replace("\\", "")
         assert not [button for button in app.button if button.key == "t_import"]
@@ -470,7 +495,7 @@ class TestFromElsewhere:
         assert not (own_store / ".uploads").exists() or left_behind(own_store) == []
 
     def test_a_shape_that_cannot_be_inferred_can_be_given(self, store: RunStore) -> None:
-        app = upload(visit("From elsewhere", t_shape="17"), "t_checkpoint", "odd.pth", checkpoint(17, 5, 1))
+        app = upload(visit("Import", t_shape="17"), "t_checkpoint", "odd.pth", checkpoint(17, 5, 1))
         assert not app.error
         app.button(key="t_import").click().run()
         assert store.open(store.list()[0].id).config["input_shape"] == [17]
@@ -478,13 +503,13 @@ class TestFromElsewhere:
     def test_a_run_of_another_store_is_taken_in(self, trained_store: Path, store: RunStore, tmp_path: Path) -> None:
         source = named(RunStore(trained_store), "six points")
         archive = RunStore(trained_store).export(source.id, tmp_path)
-        app = upload(visit("From elsewhere"), "t_zip", "six.zip", archive.read_bytes())
+        app = upload(visit("Import"), "t_zip", "six.zip", archive.read_bytes())
         app.button(key="t_take").click().run()
-        assert [success.value for success in app.success] == [plain("Here now: six points")]
+        assert [success.value for success in app.success] == [plain("Imported: six points")]
         assert named(store, "six points").result() == source.result()
 
     def test_a_bad_zip_is_a_sentence(self, store: RunStore) -> None:
-        app = upload(visit("From elsewhere"), "t_zip", "six.zip", b"PK nonsense")
+        app = upload(visit("Import"), "t_zip", "six.zip", b"PK nonsense")
         app.button(key="t_take").click().run()
         assert plain("six.zip") in fault(app).lower()
         assert store.list() == []

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ui.shared.formatting import duration, number, plain, shortened, when
+from ui.shared.formatting import duration, number, plain, shortened, signed, when
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -49,6 +49,11 @@ def test_when(ago: timedelta, words: str) -> None:
 )
 def test_number(value: float, words: str) -> None:
     assert number(value) == words
+
+
+@pytest.mark.parametrize(("value", "words"), [(-434.29, "−434.3"), (0.04, "0.0"), (float("nan"), "–")])
+def test_signed(value: float, words: str) -> None:
+    assert signed(value) == words
 
 
 def test_plain_escapes_what_markdown_would_read() -> None:

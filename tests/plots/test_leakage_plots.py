@@ -14,7 +14,7 @@ from recon_core.analysis.decay import DecayPoint, decay_curve
 from recon_core.analysis.leakage import LeakAxis, LeakPanel, LeakScatter, leak_scatter
 from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
-from recon_core.plots.decay import decay_words, none_position, plot_decay_curve
+from recon_core.plots.decay import decay_label, none_position, plot_decay_curve
 from recon_core.plots.files import can_draw_png, figure_html, figure_png
 from recon_core.plots.leakage import plot_leakage, plot_leakage_panels
 from recon_core.plots.style import figure, literal
@@ -65,7 +65,7 @@ def test_hover_names_image_class_score_and_margin(scatter: LeakScatter) -> None:
         assert piece in cats.hovertemplate
 
 
-def test_caption_says_count_floors_ssim_and_b(scatter: LeakScatter) -> None:
+def test_caption_says_count_chance_level_ssim_and_b(scatter: LeakScatter) -> None:
     said = draw(scatter).layout.title.subtitle.text
     for piece in ("2 of 4 good", "mean image 1", "untrained network 2", "Wang", "B = 1.3", "above 0.4", "20.0%"):
         assert piece in said
@@ -85,9 +85,9 @@ def test_chosen_samples_stand_out_and_one_is_ringed(scatter: LeakScatter) -> Non
     assert np.ndim(draw(scatter, chosen=set()).data[0].marker.opacity) == 0
 
 
-def test_floors_are_drawn_where_asked(scatter: LeakScatter) -> None:
-    names = [trace.name for trace in draw(scatter, show_floors=True).data]
-    assert names[:2] == ["floor: mean image alone", "floor: untrained network"]
+def test_chance_levels_are_drawn_where_asked(scatter: LeakScatter) -> None:
+    names = [trace.name for trace in draw(scatter, show_controls=True).data]
+    assert names[:2] == ["chance level: mean image alone", "chance level: untrained network"]
     assert len(draw(scatter).data) == 2
 
 
@@ -102,11 +102,11 @@ def test_a_ring_around_nothing_is_a_sentence(scatter: LeakScatter) -> None:
         draw(scatter, ringed=9)
 
 
-def test_panels_share_axes_and_name_models_counts_and_floors(scatter: LeakScatter) -> None:
+def test_panels_share_axes_and_name_models_counts_and_chance_levels(scatter: LeakScatter) -> None:
     panels = [LeakPanel(name, NAMES, SETTINGS, scatter) for name in ("first", "second", "third <i>", "fourth")]
     drawn = plot_leakage_panels(panels, LeakAxis.RELATIVE, 0.4)
     titles = [note.text for note in drawn.layout.annotations]
-    assert titles[2] == "<b>third &lt;i&gt;</b><br>2 of 4 good, floor 2"
+    assert titles[2] == "<b>third &lt;i&gt;</b><br>2 of 4 good, chance level 2"
     for letter in "xy":
         followed = {drawn.layout[f"{letter}axis{k}"].matches or f"{letter}{k}" for k in ("", "2", "3", "4")}
         assert len(followed) == 1, letter
@@ -127,7 +127,7 @@ def decay_point(model: str, weight_decay: float, good: int, untrained: int | Non
     return DecayPoint(model, weight_decay, good, 50, 1, untrained, 2, 40, 0.0, 0.25)
 
 
-def test_decay_is_logarithmic_with_none_apart_and_floors_drawn() -> None:
+def test_decay_is_logarithmic_with_none_apart_and_chance_levels_drawn() -> None:
     curve = decay_curve(
         [
             decay_point("none", 0.0, 20),
@@ -165,7 +165,7 @@ def test_models_without_decay_alone_make_a_figure() -> None:
     ("decay", "words"), [(0.0, "none"), (1e-5, "1e-5"), (2.5e-4, "2.5e-4"), (1e-3, "0.001"), (0.5, "0.5")]
 )
 def test_decays_are_named_shortly(decay: float, words: str) -> None:
-    assert decay_words(decay) == words
+    assert decay_label(decay) == words
 
 
 def test_others_text_is_shown_as_typed() -> None:

@@ -77,18 +77,18 @@ def test_scatter_shows_every_sample_and_the_errors(figures: dict[str, go.Figure]
     assert len({trace.marker.symbol for trace in drawn.data}) == 2
 
 
-def test_floors_are_drawn_beside_the_count(figures: dict[str, go.Figure]) -> None:
+def test_chance_levels_are_drawn_beside_the_count(figures: dict[str, go.Figure]) -> None:
     assert [trace.name for trace in figures["threshold"].data] == [
         "reconstructions",
         "mean image alone",
         "untrained network",
-        "3 images not trained on",
+        "3 held-out images",
     ]
 
 
 def test_a_loss_too_small_for_a_float_is_still_told(figures: dict[str, go.Figure]) -> None:
     cells = figures["models"].data[0].cells.values
-    assert ("e^-1000",) in [tuple(column) for column in cells]
+    assert ("-434.3",) in [tuple(column) for column in cells]
 
 
 def test_points_found_are_counted(figures: dict[str, go.Figure]) -> None:

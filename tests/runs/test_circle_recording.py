@@ -14,7 +14,7 @@ from recon_core.config import PlanarLabels, parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
-from recon_core.runs.chains import queue_attack_chain
+from recon_core.runs.chains import create_attack_chain
 from recon_core.runs.circle import BASELINES, CircleSettings, find_circle
 from recon_core.views.circle_recording import (
     MIDDLE,
@@ -94,7 +94,7 @@ class TestSettings:
 
 class TestChain:
     def test_runs_wait_for_one_another_and_tell_how_to_repeat_them(self, store: RunStore) -> None:
-        chain = queue_attack_chain(store, SMALL.training(), name="mine", attack={"iterations": 9})
+        chain = create_attack_chain(store, SMALL.training(), name="mine", attack={"iterations": 9})
         assert [run.kind for run in chain.runs] == ["train", "reconstruct", "reconstruct", "match"]
         assert {run.status().state for run in chain.runs} == {RunState.QUEUED}
         assert chain.match is not None
@@ -106,7 +106,7 @@ class TestChain:
         assert "data.n=6" in chain.train.command
 
     def test_done_in_order_it_counts_with_a_floor(self, store: RunStore) -> None:
-        chain = queue_attack_chain(store, SMALL.training(), attack={"iterations": 9})
+        chain = create_attack_chain(store, SMALL.training(), attack={"iterations": 9})
         assert [perform(run, StopFlag()) for run in chain.runs] == [RunState.DONE] * 4
         assert chain.match is not None
         counts = (chain.match.result() or {})["counts"]
@@ -123,7 +123,7 @@ class TestChain:
 
     def test_request_that_cannot_be_met_leaves_nothing(self, store: RunStore) -> None:
         with pytest.raises(InputError, match="even"):
-            queue_attack_chain(store, SMALL.training(), attack={"m": 7})
+            create_attack_chain(store, SMALL.training(), attack={"m": 7})
         assert store.list() == []
 
 

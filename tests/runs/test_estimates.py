@@ -1,8 +1,7 @@
-"""Times said beforehand: right order of magnitude, from finished runs where there are any, quick to say."""
+"""Times said beforehand: right order of magnitude, from finished runs where there are any, nothing measured twice."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,12 @@ import pytest
 from recon_core.attacks import AttackSettings
 from recon_core.config import TrainConfig, parse_config
 from recon_core.kinds import perform
+from recon_core.presets import PRESETS, Size
 from recon_core.runs import StopFlag
+from recon_core.runs.requests import create_training
 from recon_core.scheduling import estimates
 from recon_core.scheduling.estimates import Estimator, estimate_reconstruction, estimate_training, matmul_rate
-from recon_core.runs.requests import queue_train
 from recon_core.scheduling.slots import Slot
-from recon_core.presets import PRESETS, Size
 from recon_core.store import RunState, RunStore
 
 
@@ -38,7 +37,7 @@ def rated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rate_is_measured_once_and_kept(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.root.mkdir()
     rate = matmul_rate(store)
-    assert 1e8 < rate < 1e13
+    assert 0 < rate < float("inf")
     monkeypatch.setattr(estimates, "_measure_rate", lambda: pytest.fail("measured twice"))
     assert matmul_rate(store) == rate
     assert (store.root / ".cache" / "machine.json").is_file()
@@ -105,7 +104,7 @@ def test_what_nobody_can_know_is_not_said(store: RunStore, monkeypatch: pytest.M
 
 def test_finished_runs_of_the_same_shape_are_the_answer(store: RunStore) -> None:
     tiny = config(data={"n": 10, "test_n": 20}, model={"widths": [20]}, training={"target_log_loss": -3.0})
-    run = queue_train(store, tiny)
+    run = create_training(store, tiny)
     assert perform(run, StopFlag()) is RunState.DONE
     other_seed = config(
         data={"n": 10, "test_n": 20}, model={"widths": [20], "seed": 5}, training={"target_log_loss": -3.0}
@@ -115,9 +114,15 @@ def test_finished_runs_of_the_same_shape_are_the_answer(store: RunStore) -> None
     assert estimate_training(wider, store) != run.status().seconds
 
 
-def test_an_estimate_is_quick_once_the_machine_is_known(store: RunStore) -> None:
+def test_once_the_machine_is_known_an_estimate_is_arithmetic(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages ask for one at every change of a form."""
     store.root.mkdir()
-    estimate_training(config(), store)
-    started = time.process_time()
-    estimate_training(config(), store)
-    assert time.process_time() - started < 0.3
+    known = estimate_training(config(), store)
+
+    def refuse(*given: Any, **options: Any) -> None:
+        pytest.fail("an estimate needed more than what is known")
+
+    monkeypatch.setattr(estimates.subprocess, "run", refuse)  # nothing is measured
+    for reader in ("numpy.load", "torch.load", "PIL.Image.open"):  # and no image is read
+        monkeypatch.setattr(reader, refuse)
+    assert estimate_training(config(), store) == known

@@ -18,7 +18,7 @@ from recon_core.kinds import perform
 from recon_core.runs import StopFlag, observer
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.record import read_record
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.studies.tiny_studies import FLOW, do_study, tiny_plan
 
 KILLS = {"train": 14, "reconstruct": 14, "search": 10, "match": 12}  # 50 in all, and those of a study
@@ -137,13 +137,13 @@ def test_a_study_killed_with_the_run_it_was_at_ends_as_if_undisturbed(
     """Its runs are done in the same process here, so that each kill takes both."""
     monkeypatch.setattr(observer, "CHECKPOINT_SECONDS", 0.0)
     plan = tiny_plan(points=[{"label": "none", "settings": FLOW}], references=[], seeds=[0, 1])
-    undisturbed = queue_study(RunStore(tmp_path / "undisturbed"), StudyConfig(plan=plan))
+    undisturbed = create_study(RunStore(tmp_path / "undisturbed"), StudyConfig(plan=plan))
     usual = events.of(undisturbed)
 
     moments = random.Random(20261116)
     kills = 0
     while kills < STUDY_KILLS:
-        run = queue_study(store, StudyConfig(plan=plan))
+        run = create_study(store, StudyConfig(plan=plan))
         while kills < STUDY_KILLS and killed_at(run, events, moments.randint(1, usual // 2)):
             kills += 1
             assert [problem for problem in store.check() if not problem.heals] == []

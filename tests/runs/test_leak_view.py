@@ -1,4 +1,4 @@
-"""What a store offers to analyse: runs, models, families, floors, from runs whose content is known."""
+"""What a store offers to analyse: runs, models, families, controls, from runs whose content is known."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_match_run_is_analysed_as_it_was_matched(store: RunStore, leaked: Run)
     assert (request.runs, request.merge_factor, request.ssim) == ((leaked.id,), 1.25, "authors")
 
 
-def test_a_reconstruction_gets_the_newest_untrained_floor(store: RunStore, model: Run, leaked: Run) -> None:
+def test_a_reconstruction_gets_the_newest_untrained_control(store: RunStore, model: Run, leaked: Run) -> None:
     assert match_request(store, leaked.id).untrained is None
     candidate_run(store, model, noise(3, SHAPE, 2), baseline="untrained")
     newest = candidate_run(store, model, noise(3, SHAPE, 3), baseline="untrained")
@@ -110,7 +110,7 @@ def test_models_know_their_newest_match_and_their_family(store: RunStore, model:
     assert (found[model.id].weight_decay, found[decayed.id].weight_decay) == (0.0, 0.01)
     assert found[model.id].family == found[decayed.id].family != found[other.id].family
     assert found[model.id].family_id != found[other.id].family_id
-    assert "6 of mnist" in found[model.id].family_words
+    assert "6 of mnist" in found[model.id].family_label
 
 
 def test_points_never_count_as_matched_images(store: RunStore) -> None:
@@ -125,7 +125,7 @@ def test_stored_scores_count_at_any_threshold(store: RunStore, model: Run, leake
     scores = stored_scores(run)
     assert scores.good(0.9) == 4
     assert scores.good(-1.0) == 6
-    assert scores.floor(0.9) == 1  # the floor was given one training image
+    assert scores.chance(0.9) == 1  # the untrained network was given one training image
     assert scores.settings.merge_factor == 1.0
 
 
@@ -139,7 +139,7 @@ def test_a_pool_becomes_points_curves_and_a_decay_point(store: RunStore, model: 
     assert scatter.good(0.9) == 4
     assert scatter.margin_distances.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]  # as `train_run` has them
     assert scatter.ids.tolist() == data_of(MNIST).train_ids.tolist()
-    assert scatter.floors(0.9) == {"mean image": 0}
+    assert scatter.controls(0.9) == {"mean image": 0}
     counts = threshold_counts(view)
     assert counts.good[90] == 4
     assert counts.untrained is None

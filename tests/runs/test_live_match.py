@@ -15,18 +15,18 @@ from PIL import Image
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
-from recon_core.runs import StopFlag
-from recon_core.views.live_match import ImagePool, PairOrder, PointPool, foundation, open_pool
-from recon_core.views.match_export import grid_png, pairs_csv, pairs_zip
-from recon_core.runs.match_request import QUICK_CANDIDATES, is_quick, pool_facts, queue_floor, queue_match
-from recon_core.runs.match_source import MatchConfig, load_source
-from recon_core.runs.reconstruction import ReconstructConfig
-from recon_core.runs.requests import queue_reconstruction
 from recon_core.matching.protocol import Protocol
 from recon_core.matching.ssim import SsimKind, ssim_map
 from recon_core.plots.pair import pair_pictures, similarity_image
 from recon_core.plots.sheet import sheet
+from recon_core.runs import StopFlag
+from recon_core.runs.match_request import QUICK_CANDIDATES, create_match, create_untrained_control, is_quick, pool_facts
+from recon_core.runs.match_source import MatchConfig, load_source
+from recon_core.runs.reconstruction import ReconstructConfig
+from recon_core.runs.requests import create_reconstruction
 from recon_core.store import Run, RunState, RunStore
+from recon_core.views.live_match import ImagePool, PairOrder, PointPool, open_pool, slow_part
+from recon_core.views.match_export import grid_png, pairs_csv, pairs_zip
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, train_run
 
 SHAPE = (1, 28, 28)
@@ -66,12 +66,12 @@ def request_(store: RunStore, model: Run, leaked: Run) -> MatchConfig:
 )
 def test_a_view_has_the_numbers_of_the_match_run(store: RunStore, request_: MatchConfig, settings: dict) -> None:
     asked = parse_config(MatchConfig, {"runs": request_.runs, "untrained": request_.untrained, **settings})
-    run = queue_match(store, asked)
+    run = create_match(store, asked)
     assert perform(run, StopFlag()) is RunState.DONE
     result, tensors = run.result(), run.tensors("match")
     assert result is not None
     # Opened with other values on the sliders: only the slow part of the request may matter.
-    view = opened(store, foundation(asked)).view(asked)
+    view = opened(store, slow_part(asked)).view(asked)
     count = view.count(asked.threshold)
     assert {key: getattr(count, key) for key in result["count"]} == result["count"]
     assert view.auc == pytest.approx(result["auc"])
@@ -144,9 +144,9 @@ def test_a_pair_from_all_sides(store: RunStore, model: Run, leaked: Run) -> None
 
 
 def test_what_sliders_move_is_not_part_of_the_slow_request(store: RunStore, request_: MatchConfig) -> None:
-    assert foundation(request_).ssim is SsimKind.AUTHORS
-    assert foundation(request_) == foundation(request_.model_copy(update={"merge_factor": 1.7, "threshold": 0.1}))
-    assert foundation(request_) != foundation(request_.model_copy(update={"protocol": Protocol.HAIM}))
+    assert slow_part(request_).ssim is SsimKind.AUTHORS
+    assert slow_part(request_) == slow_part(request_.model_copy(update={"merge_factor": 1.7, "threshold": 0.1}))
+    assert slow_part(request_) != slow_part(request_.model_copy(update={"protocol": Protocol.HAIM}))
 
 
 def test_points_have_the_numbers_of_the_match_run(store: RunStore) -> None:
@@ -156,7 +156,7 @@ def test_points_have_the_numbers_of_the_match_run(store: RunStore) -> None:
     config = MatchConfig(runs=(made.id,))
     pool = open_pool(store, config, load_source(store, config))
     assert isinstance(pool, PointPool)
-    run = queue_match(store, config)
+    run = create_match(store, config)
     assert perform(run, StopFlag()) is RunState.DONE
     result = run.result()
     assert result is not None
@@ -241,7 +241,7 @@ def test_facts_of_a_pool_and_what_is_wrong_with_a_choice(store: RunStore, model:
 
 
 def test_a_match_run_keeps_the_command_that_repeats_it(store: RunStore, request_: MatchConfig) -> None:
-    run = queue_match(store, request_.model_copy(update={"ssim": SsimKind.AUTHORS}), "mine")
+    run = create_match(store, request_.model_copy(update={"ssim": SsimKind.AUTHORS}), "mine")
     assert run.name == "mine"
     assert run.parents == (*request_.runs, request_.untrained)
     assert list(run.command[3:]) == [
@@ -256,13 +256,13 @@ def test_the_floor_repeats_the_attack_on_an_untrained_network(store: RunStore) -
     asked = parse_config(
         ReconstructConfig, {"model": trained.id, "settings": {"m": 8, "iterations": 5, "objective": "binary"}}
     )
-    attacked = queue_reconstruction(store, asked)
+    attacked = create_reconstruction(store, asked)
     assert perform(attacked, StopFlag()) is RunState.DONE
-    floor = queue_floor(store, attacked.id)
+    floor = create_untrained_control(store, attacked.id)
     assert floor.config == {**attacked.config, "baseline": "untrained"}
     assert perform(floor, StopFlag()) is RunState.DONE
     # Of a baseline there are no settings to repeat: the usual ones are taken.
-    assert queue_floor(store, floor.id).config["baseline"] == "untrained"
+    assert create_untrained_control(store, floor.id).config["baseline"] == "untrained"
     config = MatchConfig(runs=(attacked.id,), untrained=floor.id)
     pool = opened(store, config)
     count = pool.view(config).count(0.4)

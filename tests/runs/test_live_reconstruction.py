@@ -13,15 +13,20 @@ from torch import Tensor
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
+from recon_core.matching.controls import LeakCount
+from recon_core.models import Architecture, build_network
 from recon_core.runs import StopFlag
-from recon_core.runs.attack_request import PRESETS, attack_request, baseline_request, baselines_of, usual_count
-from recon_core.studies.requests import queue_request, search_request
+from recon_core.runs.attack_request import attack_request, baseline_request, baselines_of, starting_points, usual_count
+from recon_core.runs.models import model_of
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig
+from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.requests import create_requested, search_request
 from recon_core.views.live_reconstruction import (
     Picture,
     TileOrder,
     Truth,
     attack_residuals,
-    examiner_of,
+    evaluator_of,
     moments,
     newest_picture,
     picture_at,
@@ -29,11 +34,6 @@ from recon_core.views.live_reconstruction import (
     search_trials,
     truth_of,
 )
-from recon_core.runs.models import model_of
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig
-from recon_core.matching.controls import LeakCount
-from recon_core.models import Architecture, build_network
-from recon_core.store import Run, RunState, RunStore
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
 
 
@@ -58,7 +58,7 @@ def imported(store: RunStore, tmp_path: Path, architecture: Architecture | None 
 
 def small(store: RunStore, model: Run, **values: Any) -> Run:
     given = {"m": 6, "iterations": 20, "measure_every": 5, "snapshots": 4, "device": "cpu", **values}
-    return queue_request(store, model_of(model), attack_request(model, model_of(model), "fast", given, False))
+    return create_requested(store, model_of(model), attack_request(model, model_of(model), "fast", given, False))
 
 
 class TestOrder:
@@ -146,7 +146,7 @@ class TestPictures:
     def test_what_has_no_multipliers_has_no_histogram(self, store: RunStore, tmp_path: Path) -> None:
         model = imported(store, tmp_path)
         request = baseline_request(model, model_of(model), Baseline.WEIGHTS)
-        run = queue_request(store, model_of(model), request)
+        run = create_requested(store, model_of(model), request)
         perform(run, StopFlag())
         picture = newest_picture(run)
         assert picture is not None
@@ -163,14 +163,14 @@ class TestPictures:
             newest_picture(run)
 
 
-class TestExaminer:
+class TestEvaluator:
     def test_training_images_themselves_all_count_and_noise_does_not(self, store: RunStore) -> None:
         model, data = train_run(store, MNIST), data_of(MNIST)
-        judge = examiner_of(model)
-        found = judge.count(picture_of(data.train_x.clone()))
+        evaluator = evaluator_of(model)
+        found = evaluator.count(picture_of(data.train_x.clone()))
         assert isinstance(found, LeakCount)
         assert (found.good, found.of, found.merge_factor, found.threshold) == (6, 6, 1.1, 0.4)
-        nothing = judge.count(picture_of(noise(6, data.input_shape, 0)))
+        nothing = evaluator.count(picture_of(noise(6, data.input_shape, 0)))
         assert isinstance(nothing, LeakCount)
         assert nothing.good == 0
         assert nothing.floor_mean_image == found.floor_mean_image
@@ -178,7 +178,7 @@ class TestExaminer:
     def test_points_at_the_training_points_are_found_as_a_match_run_finds_them(self, store: RunStore) -> None:
         model, data = train_run(store, CIRCLE), data_of(CIRCLE)
         away = data.train_x + torch.tensor([0.05, 0.0])
-        counts = examiner_of(model).count(picture_of(away, labels=data.train_labels))
+        counts = evaluator_of(model).count(picture_of(away, labels=data.train_labels))
         assert not isinstance(counts, LeakCount)
         assert [(at.radius, at.recovered, at.of) for at in counts] == [(0.1, 6, 6), (0.03, 0, 6)]
         assert counts[0].non_members_of is not None  # the floor
@@ -190,24 +190,24 @@ class TestExaminer:
         assert whole is not None
         assert whole.kept is None
         partly = Picture(None, whole.candidates, whole.multipliers, whole.labels, whole.total, kept=np.arange(6) < 4)
-        (_, fine) = examiner_of(model).count(partly)  # type: ignore[misc]
+        (_, fine) = evaluator_of(model).count(partly)  # type: ignore[misc]
         assert (fine.recovered, fine.kept) == (4, 4)
 
     def test_other_sizes_do_not_fit(self, store: RunStore) -> None:
-        judge = examiner_of(train_run(store, MNIST))
-        assert judge.fits(picture_of(torch.zeros(1, 1, 28, 28)))
-        assert not judge.fits(picture_of(torch.zeros(1, 3, 3, 3)))
+        evaluator = evaluator_of(train_run(store, MNIST))
+        assert evaluator.fits(picture_of(torch.zeros(1, 1, 28, 28)))
+        assert not evaluator.fits(picture_of(torch.zeros(1, 3, 3, 3)))
 
     def test_who_knows_the_truth(self, store: RunStore, tmp_path: Path) -> None:
         theirs = imported(store, tmp_path)
         assert truth_of(theirs) is Truth.UNKNOWN
         with pytest.raises(InputError, match="not known here"):
-            examiner_of(theirs)
+            evaluator_of(theirs)
         assert truth_of(train_run(store, MNIST)) is Truth.AT_HAND
 
     def test_other_data_than_the_model_saw_is_refused(self, store: RunStore) -> None:
         with pytest.raises(InputError, match="saw other data"):
-            examiner_of(train_run(store, MNIST, fingerprint="0" * 64))
+            evaluator_of(train_run(store, MNIST, fingerprint="0" * 64))
 
 
 class TestRequests:
@@ -223,7 +223,7 @@ class TestRequests:
     def test_presets_and_what_was_filled_in_win_in_that_order(self, store: RunStore, tmp_path: Path) -> None:
         run = imported(store, tmp_path)
         model = model_of(run)
-        assert set(PRESETS) == {"fast", "paper", "mnist-a", "mnist-b", "cifar10-a", "cifar10-b"}
+        assert set(starting_points()) == {"fast", "copies", "paper", "mnist-a", "mnist-b", "cifar10-a", "cifar10-b"}
         usual = attack_request(run, model, "mnist-a", {}, False).settings
         assert (usual.recipe, usual.alpha, usual.m) == ("paper", 150.0, 100)
         typed = attack_request(run, model, "mnist-a", {"alpha": "7", "m": "12"}, True)
@@ -250,9 +250,9 @@ class TestRequests:
         run = imported(store, tmp_path)
         model, before = model_of(run), len(store.list())
         with pytest.raises(InputError, match="initial weights"):
-            queue_request(store, model, attack_request(run, model, "fast", {}, True))
+            create_requested(store, model, attack_request(run, model, "fast", {}, True))
         with pytest.raises(InputError, match="layer_weights"):
-            queue_request(store, model, attack_request(run, model, "fast", {"layer_weights": "1,2"}, False))
+            create_requested(store, model, attack_request(run, model, "fast", {"layer_weights": "1,2"}, False))
         assert len(store.list()) == before
 
     def test_baselines_follow_the_network(self, store: RunStore, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ class TestRequests:
         model = imported(store, tmp_path)
         given = {"m": 4, "iterations": 10, "device": "cpu"}
         request = search_request(model, model_of(model), "paper", given, {"trials": "3", "sampler": "random"}, False)
-        run = queue_request(store, model_of(model), request)
+        run = create_requested(store, model_of(model), request)
         assert search_trials(run).records == ()
         assert perform(run, StopFlag()) is RunState.DONE
         found = search_trials(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.match_cache import MatchCache, cache_key, content_digest
-from recon_core.views.match_report import match_report
 from recon_core.runs.match_source import MatchConfig, load_source
-from recon_core.runs.matching import live_matching
+from recon_core.runs.scoring import lay_out
 from recon_core.store import Run, RunState, RunStore
+from recon_core.views.match_report import match_report
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, train_run
 
 
@@ -94,9 +95,10 @@ def test_live_matching_equals_the_run_at_every_factor(store: RunStore, model: Ru
     made = candidate_run(store, model, noise(10, data_of(MNIST).input_shape, 1))
     tensors = matched(store, made).tensors("match")
     config = MatchConfig(runs=(made.id,))
-    live = live_matching(load_source(store, config), config, MatchCache.of_store(store.root))
+    live = lay_out(load_source(store, config), config, MatchCache.of_store(store.root))
     for factor, ssim in zip(tensors["factors"].tolist(), tensors["ssim_by_factor"], strict=True):
-        assert live.evidence(factor).matching.ssim.equal(ssim)
+        settings = replace(live.members.settings, merge_factor=factor)
+        assert live.evidence(settings).matching.ssim.equal(ssim)
 
 
 def test_several_seeds_give_an_interval(store: RunStore, model: Run) -> None:
@@ -176,7 +178,7 @@ def bad_cases(store: RunStore, model: Run) -> dict[str, tuple[dict[str, Any], st
         "threshold": ({"runs": [made.id], "threshold": 1.5}, "[-1, 1], got 1.5"),
         "merge factor": ({"runs": [made.id], "merge_factor": 0.9}, "at least 1, got 0.9"),
         "protocol": ({"runs": [made.id], "protocol": "cosine"}, "'cosine'"),
-        "trained floor": ({"runs": [made.id], "untrained": made.id}, "makes no floor"),
+        "trained control": ({"runs": [made.id], "untrained": made.id}, "gives no chance level"),
         "not there": ({"runs": ["reconstruct-20000101-aaaaaa"]}, "no run reconstruct-20000101-aaaaaa"),
         "no number": ({"runs": [candidate_run(store, model, noise(4, shape, 1) * torch.nan).id]}, "NaN"),
     }

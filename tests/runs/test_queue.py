@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from recon_core.scheduling import scheduler as dispatcher
 from recon_core import worker
-from recon_core.scheduling.scheduler import Dispatcher
 from recon_core.errors import InputError
-from recon_core.scheduling import queue
+from recon_core.scheduling import queue, scheduler
+from recon_core.scheduling.scheduler import Scheduler
 from recon_core.scheduling.slots import Slot, slots
 from recon_core.store import Run, RunState, RunStore, lock
 from tests.gates import Gates
@@ -49,14 +48,14 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 def spawned(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Workers by their run, of dispatchers in this very process: the queue starts none by itself."""
     started: dict[str, subprocess.Popen[bytes]] = {}
-    spawn = dispatcher._spawn
+    spawn = scheduler._spawn
 
     def noted(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:
         started[run.id] = spawn(run, slot, handle)
         return started[run.id]
 
-    monkeypatch.setattr(dispatcher, "_spawn", noted)
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(scheduler, "_spawn", noted)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
     yield started
     for process in started.values():
         process.kill()
@@ -68,7 +67,7 @@ def state(run: Run) -> RunState:
 
 
 def dispatcher_gone(store: RunStore) -> bool:
-    return not lock.is_held(queue.dispatcher_lock(store.root))
+    return not lock.is_held(queue.scheduler_lock(store.root))
 
 
 def test_a_run_in_line_is_done_by_another_process_and_the_dispatcher_leaves(store: RunStore) -> None:
@@ -87,7 +86,7 @@ def test_one_slot_means_one_at_a_time_in_order_and_a_cancelled_run_frees_it(
     gate = gates.close("train", words=(first.id,))
     queue.submit(first)
     queue.submit(second)
-    here = Dispatcher(store.root)
+    here = Scheduler(store.root)
     assert here.hand_out()
     gate.wait()
     here.reap()
@@ -125,16 +124,16 @@ def test_a_killed_dispatcher_leaves_its_worker_and_the_next_one_counts_its_slot(
     queue.submit(first)
     queue.submit(second)
     gate.wait()
-    os.kill(int(lock.holder(queue.dispatcher_lock(store.root))), signal.SIGKILL)
+    os.kill(int(lock.holder(queue.scheduler_lock(store.root))), signal.SIGKILL)
     wait_for(lambda: dispatcher_gone(store))
     started: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(dispatcher, "_spawn", lambda run, *place: started.append(run.id))
-        assert Dispatcher(store.root).hand_out()
+        patch.setattr(scheduler, "_spawn", lambda run, *place: started.append(run.id))
+        assert Scheduler(store.root).hand_out()
     assert started == []
     assert (state(first), state(second)) == (RunState.RUNNING, RunState.QUEUED)
     assert queue.waiting(store) == [second.id]
-    queue.ensure_dispatcher(store.root)
+    queue.ensure_scheduler(store.root)
     assert not dispatcher_gone(store)
     queue.cancel(first)
     wait_for(lambda: state(second) is RunState.DONE)
@@ -161,12 +160,12 @@ def test_a_run_resumed_before_its_last_process_was_seen_to_be_gone_stays_in_line
     gate = gates.close("train")
     run = store.create("train", _ENDLESS)
     queue.submit(run)
-    here = Dispatcher(store.root)
+    here = Scheduler(store.root)
     here.hand_out()
     gate.wait()
     queue.cancel(run)
     wait_for(lambda: state(run) is RunState.CANCELLED)
-    queue.resume(run)  # the dispatcher has not looked since
+    queue.resume(run)  # the scheduler has not looked since
     spawned[run.id].wait()
     here.reap()
     assert state(run) is RunState.QUEUED
@@ -215,7 +214,7 @@ def test_a_deleted_run_loses_its_place(store: RunStore) -> None:
 
 
 def test_only_queued_runs_get_in_line_and_twice_is_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
     run, other = store.create("train", _SMALL), store.create("train", _SMALL)
     queue.submit(run)
     queue.submit(run)
@@ -239,3 +238,13 @@ def test_slots_follow_the_cores_unless_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AFTERIMAGE_SLOTS", "many")
     with pytest.raises(InputError, match="'many'"):
         slots()
+
+
+def test_two_cores_are_shared_with_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("AFTERIMAGE_SLOTS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("recon_core.scheduling.slots.core_count", lambda: 2)
+    assert [slot.threads for slot in slots()] == [1]
+    monkeypatch.setattr("recon_core.scheduling.slots.core_count", lambda: 4)
+    assert [slot.environment()["OMP_WAIT_POLICY"] for slot in slots()] == ["passive", "passive"]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recon_core.attacks import AttackOutcome, Target, attack
+from recon_core.attacks import AttackOutcome, Target, attack, find_attack
 from recon_core.attacks.baselines import invert, untrained_network
 from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
@@ -65,7 +65,9 @@ def imported(store: RunStore, tmp_path: Path, *, shape: tuple[int, ...] = (1, 8,
 
 
 def asked(store: RunStore, model: Run, *, values: dict[str, Any] | None = None, **config: Any) -> Run:
-    settings = attack_settings(model_of(model), {**QUICK, **(values or {})})
+    given = {**QUICK, **(values or {})}
+    known = find_attack(given["recipe"]).setting_names
+    settings = attack_settings(model_of(model), {name: value for name, value in given.items() if name in known})
     whole = ReconstructConfig(model=model.id, settings=settings, **config)
     return store.create("reconstruct", whole.model_dump(mode="json"), parents=[model.id])
 
@@ -199,8 +201,9 @@ def test_points_leave_their_path_and_the_stages(store: RunStore) -> None:
 
 def test_settings_follow_from_the_model(store: RunStore, tmp_path: Path) -> None:
     planar = model_of(trained(store))
-    assert attack_settings(planar, {}).prior == "off"
-    assert attack_settings(planar, {"prior": "linear"}).prior == "linear"
+    assert attack_settings(planar, {"recipe": "paper"}).prior == "off"
+    assert attack_settings(planar, {"recipe": "paper", "prior": "linear"}).prior == "linear"
+    assert attack_settings(planar, {"recipe": "copies"}).prior == "off"
     assert attack_settings(planar, {}).snapshots > 100
     images = model_of(imported(store, tmp_path, outputs=3))
     assert attack_settings(images, {"m": 7}).objective is Task.MULTICLASS
@@ -213,7 +216,9 @@ def test_several_classes_take_a_slower_pace_unless_told(store: RunStore, tmp_pat
     assert attack_settings(several, {}).pace == 0.05
     assert attack_settings(several, {"pace": 0.2}).pace == 0.2
     assert attack_settings(several, {"pace": None}).pace == 0.05
-    assert attack_settings(several, {"recipe": "paper"}).pace == 0.2  # which has no use for it
+    assert not hasattr(attack_settings(several, {"recipe": "paper"}), "pace")  # which has no use for it
+    with pytest.raises(InputError, match="pace is a setting of recipe fast and copies, got recipe paper; leave it out"):
+        attack_settings(several, {"recipe": "paper", "pace": 0.1})
     assert attack_settings(model_of(trained(store)), {}).pace == 0.2
 
 
@@ -231,7 +236,7 @@ def test_regression_without_decay_is_warned_about_and_done(store: RunStore) -> N
 def test_divergence_fails_the_run_and_keeps_what_was_found(store: RunStore, tmp_path: Path) -> None:
     run = asked(store, imported(store, tmp_path), values={"lr_x": 1e8, "lr_lam": 1e8})
     assert perform(run, StopFlag()) is RunState.FAILED
-    assert "lost its footing" in run.status().message
+    assert "diverged" in run.status().message
     assert torch.isfinite(run.tensors("candidates")["candidates"]).all()
 
 

@@ -294,7 +294,7 @@ def cannot_begin(run: Run) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("end", "sentence"), [(fails_on_a_full_disk, FULL), (cannot_begin, "could not even begin, 3 times: .*node-7")]
+    ("end", "sentence"), [(fails_on_a_full_disk, FULL), (cannot_begin, "could not be started, 3 times: .*node-7")]
 )
 def test_what_is_no_fault_of_a_trial_ends_the_search_and_not_the_trial(
     store: RunStore, model: Run, end: Callable[[Run], str | None], sentence: str
@@ -324,7 +324,7 @@ def test_a_trial_whose_last_worker_has_not_stopped_yet_is_waited_for(store: RunS
         elif tries > 5:
             perform(run, StopFlag())
             return None
-        return f"run {run.id} is already being worked on"
+        return f"run {run.id} is already running"
 
     run = asked(store, model, trials=1)
     assert do_search(run, Elsewhere(busy_at_first)) is RunState.DONE

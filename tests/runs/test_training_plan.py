@@ -13,7 +13,7 @@ from recon_core.analysis.training import LEVELS
 from recon_core.config import BiasMode, TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
-from recon_core.runs.requests import queue_train
+from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.runs.training_plan import layers_of, plan_training
 from recon_core.models import Architecture, Network
@@ -73,7 +73,7 @@ def test_what_cannot_be_done_is_refused(groups: dict[str, Any], said: str) -> No
 
 def test_measurements_hold_how_the_margins_are_spread(tmp_path: Path) -> None:
     values = {"data": {"source": "circle", "n": 6}, "model": {"widths": [20], "init_scale": 0.3}}
-    run = queue_train(RunStore(tmp_path), config(**values, training={"recipe": "flow", "target_loss": 0.1}))
+    run = create_training(RunStore(tmp_path), config(**values, training={"recipe": "flow", "target_loss": 0.1}))
     perform(run, StopFlag())
     for row in run.metrics():
         levels = row["margin_levels"]

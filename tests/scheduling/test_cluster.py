@@ -25,8 +25,9 @@ from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.store.nested import trial_store
 from recon_core.studies.record import read_record
 from recon_core.studies.search import SearchConfig, perform_search
-from recon_core.studies.study import StudyConfig, perform_study, queue_study
+from recon_core.studies.study import StudyConfig, create_study, perform_study
 from tests.faults.apps import small_disk, unhealed
+from tests.gates import Gate, Gates, standing
 from tests.processes import end_processes, wait_for
 from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
@@ -48,6 +49,7 @@ LONG = {
     "training": {"recipe": "paper", "epochs": 10**9},
 }
 PROJECT = Path(__file__).parents[2]
+EACH = 401  # steps that a trial counts in its search
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,22 @@ def client_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def nodes(client_port: int) -> Iterator[Any]:
+def all_gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gates]:
+    """Of the whole file: nodes have the environment in which they were started."""
+    with standing(tmp_path_factory.mktemp("gates")) as found:
+        yield found
+
+
+@pytest.fixture
+def gates(all_gates: Gates) -> Iterator[Gates]:
+    try:
+        yield all_gates
+    finally:
+        all_gates.open_all()
+
+
+@pytest.fixture(scope="module")
+def nodes(client_port: int, all_gates: Gates) -> Iterator[Any]:
     """A head with one core; tests add nodes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -108,14 +125,27 @@ def search(run: Run, listener: Callable[..., None] = lambda *told: None, executo
     return run.status().state
 
 
-def wait_until(executor: cluster.RayExecutor, condition: Callable[[], object], seconds: float = 60) -> list[Ended]:
+def wait_until(executor: cluster.RayExecutor, condition: Callable[[], object], seconds: float = 120) -> list[Ended]:
     """What ended meanwhile."""
     ended: list[Ended] = []
     deadline = time.monotonic() + seconds
     while not condition():
         ended += executor.wait(0.2)
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"
     return ended
+
+
+def below(node: Any) -> list[psutil.Process]:
+    """Processes that Ray has started on a node, and what those started."""
+    [raylet] = node.all_processes["raylet"]
+    return psutil.Process(raylet.process.pid).children(recursive=True)
+
+
+def command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # gone meanwhile
+        return []
 
 
 def goes_on_here(run: Run) -> None:
@@ -127,20 +157,23 @@ def goes_on_here(run: Run) -> None:
 
 
 def test_a_node_killed_in_a_search_of_twenty_loses_nothing(
-    nodes: Any, second: Any, store: RunStore, model: Run
+    nodes: Any, second: Any, store: RunStore, model: Run, gates: Gates
 ) -> None:
     here = asked(store, model, 20)
     search(here, executor=InlineExecutor(perform_in))
     run = asked(store, model, 20, cluster=nodes.address)
     done_at_the_kill: dict[str, int] = {}
+    shut: list[Gate] = []
 
     def kill_in_the_middle(fraction: float | None, message: str) -> None:
-        ended = int(message.split()[0])
-        if ended >= 6 and not done_at_the_kill:
+        if int(message.split()[0]) >= 6 and not shut:
+            shut.append(gates.close("trial", step=50))
+        if shut and len(shut[0].arrivals()) == 2 and not done_at_the_kill:  # both nodes are in the middle of one
             for found in trial_store(run).list("trial"):
                 if found.status.state is RunState.DONE:
                     done_at_the_kill[found.id] = (trial_store(run).root / found.id / "result.json").stat().st_mtime_ns
             nodes.remove_node(second, allow_graceful=False)
+            shut[0].open()
         for trial, written in done_at_the_kill.items():  # until the search tidies up, none is done again
             result = trial_store(run).root / trial / "result.json"
             assert not result.exists() or result.stat().st_mtime_ns == written
@@ -164,29 +197,21 @@ def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
         for run in runs:
             executor.submit(run)
         assert executor.free() == 0
-        deadline = time.monotonic() + 60
-        while not all((run.dir / "checkpoints").is_dir() for run in runs):  # the copy here
-            assert executor.wait(0.2) == []
-            assert time.monotonic() < deadline
+        # The copies here.
+        assert wait_until(executor, lambda: all((run.dir / "checkpoints").is_dir() for run in runs)) == []
         assert [run.status().state for run in runs] == [RunState.RUNNING] * 2
         reached = min(run.status().step for run in runs)
         nodes.remove_node(second, allow_graceful=False)
-        lost = None
-        while lost is None:
-            assert executor.wait(0.2) == []
-            assert time.monotonic() < deadline + 60
-            if (tmp_path / "log.txt").exists():
-                lost = next(run for run in runs if run.id in (tmp_path / "log.txt").read_text())
+        log = tmp_path / "log.txt"
+        assert wait_until(executor, lambda: log.exists() and log.read_text().endswith("\n")) == []
+        [lost] = [run for run in runs if run.id in log.read_text()]
         other = next(run for run in runs if run is not lost)
         assert other.request_cancel()  # so that there is room for the one that was lost
-        while not any("taken up again" in line for line in lost.log_tail(50)) or lost.status().step <= reached:
-            executor.wait(0.2)
-            assert time.monotonic() < deadline + 120
+        wait_until(executor, lambda: any("resumed after" in line for line in lost.log_tail(50)))
+        wait_until(executor, lambda: lost.status().step > reached)
         assert other.status().state is RunState.CANCELLED
     finally:
-        began = time.monotonic()
-        executor.close()
-    assert time.monotonic() - began < 60  # it does not wait for a run that never ends
+        executor.close()  # it does not wait for a run that never ends
     assert lost.status().state is RunState.CANCELLED
     assert store.check() == []
 
@@ -195,11 +220,11 @@ def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
     nodes: Any, second: Any, store: RunStore, tmp_path: Path
 ) -> None:
     one = {"references": [], "floor": False}
-    away = queue_study(store, StudyConfig(plan=tiny_plan(**one), cluster=nodes.address))
+    away = create_study(store, StudyConfig(plan=tiny_plan(**one), cluster=nodes.address))
     with away.writer() as writer:
         perform_study(away, writer, StopFlag(), lambda *told: None, None)
     assert away.status().state is RunState.DONE
-    here = queue_study(RunStore(tmp_path / "here"), StudyConfig(plan=tiny_plan(**one)))
+    here = create_study(RunStore(tmp_path / "here"), StudyConfig(plan=tiny_plan(**one)))
     do_study(here)
     for found, expected in zip(read_record(away).cells, read_record(here).cells, strict=True):
         known = {name: value for name, value in expected.numbers.items() if not name.endswith("_seconds")}
@@ -208,19 +233,22 @@ def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
 
 
 def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
-    nodes: Any, second: Any, store: RunStore, model: Run
+    nodes: Any, second: Any, store: RunStore, model: Run, gates: Gates
 ) -> None:
     here = asked(store, model, 16)
     search(here, executor=InlineExecutor(perform_in))
     run = asked(store, model, 16, cluster=nodes.address)
+    gate = gates.close("search", step=4 * EACH)  # three or four trials have ended, two are under way
     try:
         queue.submit(run)
-        wait_for(lambda: len(run.metrics()) >= 2, 60)
-        os.kill(run.status().pid or 0, signal.SIGKILL)
+        os.kill(gate.wait_one().pid, signal.SIGKILL)
         wait_for(lambda: run.status().state is RunState.INTERRUPTED)
+        assert 3 <= len(run.metrics()) < 8
+        gate.forget()
+        gate.move(8 * EACH)
         assert unhealed(store) == []
         queue.resume(run)
-        wait_for(lambda: len(run.metrics()) >= 4, 60)
+        gate.wait()
         page = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
         page.query_params["run"] = run.id
         page.switch_page("pages/2_Reconstruct.py").run()
@@ -230,6 +258,7 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
         page.button(key=f"cancel-{run.id}").click().run()
         wait_for(lambda: run.status().state is RunState.CANCELLED)
         assert len(run.metrics()) < 16
+        gate.open()
         goes_on_here(run)
     finally:
         end_processes(store.root)
@@ -237,16 +266,18 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
     assert store.check() == []
 
 
-def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, second: Any, store: RunStore) -> None:
-    plan = tiny_plan(base={**tiny_plan().base, "attack.iterations": 10**6}, references=[], floor=False)
-    run = queue_study(store, StudyConfig(plan=plan, cluster=nodes.address))
+def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(
+    nodes: Any, second: Any, store: RunStore, gates: Gates
+) -> None:
+    run = create_study(store, StudyConfig(plan=tiny_plan(references=[], floor=False), cluster=nodes.address))
+    gates.close("reconstruct")
 
     def at_work(kind: str) -> list[Run]:
         return [store.open(one.id) for one in store.list(kind) if one.status.state is RunState.RUNNING]
 
     try:
         queue.submit(run)
-        wait_for(lambda: any(one.status().step > 0 for one in at_work("reconstruct")), 60)
+        wait_for(lambda: any(one.status().step > 0 for one in at_work("reconstruct")))
         assert queue.cancel(run)
         wait_for(lambda: run.status().state is RunState.CANCELLED)
         assert at_work("reconstruct") == []
@@ -257,21 +288,26 @@ def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(nodes: Any, secon
 
 
 def test_who_takes_the_news_is_killed_again_and_again(
-    nodes: Any, second: Any, store: RunStore, model: Run, tmp_path: Path
+    nodes: Any, second: Any, store: RunStore, model: Run, tmp_path: Path, gates: Gates
 ) -> None:
     """The actor beside us, with all that was on its way."""
-    attack = {"model": model.id, "settings": {**ATTACK, "iterations": 6000, "measure_every": 5}}
+    attack = {"model": model.id, "settings": {**ATTACK, "iterations": 500, "measure_every": 5}}
     here, *runs = (store.create("reconstruct", attack, parents=[model.id]) for _ in range(3))
     perform(here, StopFlag())
+    gate = gates.close("reconstruct", step=100)
     executor = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
     try:
         for run in runs:
             executor.submit(run)
         for number in range(1, 4):
             wait_until(executor, lambda number=number: all(len(run.metrics()) > 20 * number for run in runs))
-            for process in psutil.process_iter(["cmdline"]):
-                if "ray::_Home" in " ".join(process.info["cmdline"] or []):
-                    process.kill()
+            gate.move(100 * (number + 1))  # from here to there is on its way
+            gate.wait(2)
+            homes = [process for process in below(nodes.head_node) if "ray::_ReportActor" in " ".join(command(process))]
+            assert homes
+            for process in homes:
+                process.kill()
+        gate.open()
         wait_until(executor, lambda: all(run.status().state is RunState.DONE for run in runs))
         wait_until(executor, lambda: executor.free() == 2)
     finally:
@@ -293,7 +329,7 @@ def test_a_disk_that_is_full_here_stops_a_search_that_then_goes_on(
         ballast = disk / "ballast"
 
         def fill(fraction: float | None, message: str) -> None:
-            if message.startswith("3 of 12") and not ballast.exists():
+            if int(message.split()[0]) >= 3 and not ballast.exists():
                 with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
                     while True:
                         file.write(b"x" * 4096)
@@ -361,32 +397,14 @@ def test_runs_share_a_gpu_where_there_is_one(nodes: Any, store: RunStore, tmp_pa
             runs = [store.create("train", LONG) for _ in range(2)]
             for run in runs:
                 executor.submit(run)
-            deadline = time.monotonic() + 60
-            while not all(run.status().step > 0 for run in runs):
-                assert executor.wait(0.2) == []
-                assert time.monotonic() < deadline
-            assert [_environment(process).get("CUDA_VISIBLE_DEVICES") for process in _at_work()] == ["0", "0"]
+            assert wait_until(executor, lambda: all(run.status().step > 0 for run in runs)) == []
+            workers = [process for process in below(node) if "recon_core.worker" in command(process)]
+            assert [process.environ().get("CUDA_VISIBLE_DEVICES") for process in workers] == ["0", "0"]
         finally:
             executor.close()
         assert [run.status().state for run in runs] == [RunState.CANCELLED] * 2
     finally:
         nodes.remove_node(node)
-
-
-def _at_work() -> list[psutil.Process]:
-    """Processes that do runs for a task of Ray's."""
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "recon_core.worker" in (process.info["cmdline"] or []) and "RAY_JOB_ID" in _environment(process)
-    ]
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except psutil.Error:
-        return {}
 
 
 @pytest.mark.parametrize("wish", [{"gpus": 0.5}, {"cpus": 3}])
@@ -409,7 +427,7 @@ def test_an_address_where_nobody_answers_is_a_sentence(address: str, tmp_path: P
 
 
 def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
-    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch, gates: Gates
 ) -> None:
     """All of it at once, in the middle."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -422,18 +440,21 @@ def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
         initialize_head=True,
         head_node_args={"num_cpus": 2, "node_ip_address": "127.0.0.4", "include_dashboard": False},
     )
-    run = asked(store, model, 12, cluster=other.address)
     try:
+        run = asked(store, model, 12, cluster=other.address)
+        gate = gates.close("search", step=4 * EACH)
         queue.submit(run)
-        wait_for(lambda: len(run.metrics()) >= 2, 60)
+        gate.wait()
         other.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+        gate.open()
         # Ray may end a process whose own node is gone before we can say anything.
-        wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED), 90)
+        wait_for(lambda: run.status().state in (RunState.FAILED, RunState.INTERRUPTED))
         if run.status().state is RunState.FAILED:
             assert "does not answer any more" in run.status().message
         assert unhealed(store) == []
         goes_on_here(run)
     finally:
         end_processes(store.root)
+        other.shutdown()
     assert trials_of(run) == trials_of(here)
     assert store.check() == []

@@ -31,7 +31,7 @@ def store(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody hands out tickets."""
-    monkeypatch.setattr(queue, "ensure_dispatcher", lambda root: None)
+    monkeypatch.setattr(queue, "ensure_scheduler", lambda root: None)
 
 
 def control(store: RunStore) -> Run:

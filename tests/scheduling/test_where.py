@@ -11,7 +11,7 @@ import pytest
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform_in
-from recon_core.scheduling import CLUSTER_VARIABLE, Places, executor_for, move, place_words, usual_places
+from recon_core.scheduling import CLUSTER_VARIABLE, Places, executor_for, move, place_arguments, usual_places
 from recon_core.scheduling.inline import InlineExecutor
 from recon_core.scheduling.local import LocalExecutor
 from recon_core.store import Run, RunState, RunStore
@@ -43,8 +43,8 @@ def test_this_machine_is_meant_unless_a_cluster_is_named(store: RunStore, monkey
 
 
 def test_places_are_spelt_as_the_options_that_ask_for_them() -> None:
-    assert place_words(Places()) == []
-    assert place_words(Places(workers=4, cluster="ray://h:1", cpus=2, gpus=0.25)) == [
+    assert place_arguments(Places()) == []
+    assert place_arguments(Places(workers=4, cluster="ray://h:1", cpus=2, gpus=0.25)) == [
         *("--workers", "4", "--cluster", "ray://h:1", "--cpus-per-run", "2", "--gpus-per-run", "0.25")
     ]
 

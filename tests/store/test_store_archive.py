@@ -129,7 +129,7 @@ class TestRoundTrip:
         run = store.create("train", {})
         with run.writer() as writer:
             writer.start(1)
-            with pytest.raises(InputError, match="is being worked on"):
+            with pytest.raises(InputError, match="is running"):
                 store.export(run.id, tmp_path)
 
 

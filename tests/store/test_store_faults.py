@@ -198,7 +198,7 @@ class TestKill:
             while run.status().step <= reached + 1 or run.status().state is not RunState.RUNNING:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)
-            with pytest.raises(InputError, match=f"worked on by process {child}"), run.writer():
+            with pytest.raises(InputError, match=f"running in process {child}"), run.writer():
                 pass
             time.sleep(rng.uniform(0, 0.02))
             os.kill(child, signal.SIGKILL)

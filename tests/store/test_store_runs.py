@@ -241,7 +241,7 @@ class TestDelete:
         with attack.writer() as writer:
             writer.start(3)
             for run_id, with_dependents in ((attack.id, False), (model.id, True)):
-                with pytest.raises(InputError, match=f"run {attack.id} is being worked on by process {os.getpid()}"):
+                with pytest.raises(InputError, match=f"run {attack.id} is running in process {os.getpid()}"):
                     store.delete(run_id, with_dependents=with_dependents)
             writer.finish(RunState.CANCELLED, None)
         store.delete(model.id, with_dependents=True)

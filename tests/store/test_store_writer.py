@@ -96,7 +96,7 @@ class TestLife:
     def test_one_writer_at_a_time(self, run: Run) -> None:
         with (
             run.writer(),
-            pytest.raises(InputError, match=f"already being worked on by process {os.getpid()}"),
+            pytest.raises(InputError, match=f"already running in process {os.getpid()}"),
             run.writer(),
         ):
             pass
@@ -265,7 +265,7 @@ class TestFailure:
             assert run.result() is None
             writer.finish(RunState.DONE, {"all": "done"})
         assert run.result() == {"all": "done"}
-        assert any("taken up again after it was cancelled" in line for line in run.log_tail())
+        assert any("resumed after it was cancelled" in line for line in run.log_tail())
 
 
 class TestCheckpoints:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recon_core.store import RunStore
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.gates import gates  # noqa: F401
 from tests.studies.tiny_studies import do_study, tiny_plan
 
@@ -20,6 +20,6 @@ def done_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]
         {"text": "Decay helps.", "check": "some values raise the count above that of the first"},
         {"text": "Images <b>come</b> back.", "check": "images come back at every value"},
     ]
-    run = queue_study(store, StudyConfig(plan=tiny_plan(seeds=[0, 1], claims=claims, about="About <this>.")))
+    run = create_study(store, StudyConfig(plan=tiny_plan(seeds=[0, 1], claims=claims, about="About <this>.")))
     do_study(run)
     return store, run.id

@@ -10,7 +10,7 @@ import pytest
 from recon_core.errors import InputError
 from recon_core.store import RunStore
 from recon_core.studies.report import newest_study, report_html, write_report
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.studies.tiny_studies import tiny_plan
 
 
@@ -45,7 +45,7 @@ def test_a_study_is_found_by_name_or_id(done_study: tuple[RunStore, str]) -> Non
 
 
 def test_a_study_without_results_has_no_report(store: RunStore, tmp_path: Path) -> None:
-    run = queue_study(store, StudyConfig(plan=tiny_plan()))
+    run = create_study(store, StudyConfig(plan=tiny_plan()))
     with pytest.raises(InputError, match="has no finished model yet"):
         report_html(store, run.id)
 

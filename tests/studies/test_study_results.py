@@ -12,7 +12,7 @@ from recon_core.errors import InputError
 from recon_core.plots.studies import StudyAxis, aligned_strips
 from recon_core.store import RunState, RunStore
 from recon_core.studies.claims import judge, verdicts
-from recon_core.studies.figures import exhibits
+from recon_core.studies.figures import study_figures
 from recon_core.studies.findings import count_finding, error_finding, margin_finding, overview
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults, aligned, scatters, study_results
@@ -99,7 +99,7 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.MARGIN_RISES_TOO,
         decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 30, "0.1": 45}),
         True,
-        "at 0.1, where most images come back, 45.*against 30",
+        "at 0.1, where most images are reconstructed, 45.*against 30",
     ),
     (
         Check.MARGIN_RISES_TOO,
@@ -113,12 +113,17 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), False, r"tau -1.00"),
     (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), True, r"tau -1.00"),
     (Check.SHARE_FALLS, decay_results({"none": (30, 30), "0.1": (10, 10)}), True, "60.0% at none, 20.0% at 0.1"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3), "0.1": (9, 9)}), True, "more than the floors everywhere"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (2, 2), "0.1": (9, 9)}), False, "no more than the floors at none"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3), "0.1": (9, 9)}), True, "above the chance level everywhere"),
+    (
+        Check.SOME_EVERYWHERE,
+        decay_results({"none": (2, 2), "0.1": (9, 9)}),
+        False,
+        "not above the chance level at none",
+    ),
     (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 9)}), True, "9.*at small start"),
     (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (9, 9)}), False, "9.*at small start"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, "0 beyond the floors"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, "6 beyond the floors"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, "0 above the chance level"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, "6 above the chance level"),
     (Check.REFERENCE_FAILS, decay_results({"none": (9, 9)}), None, "too few"),
     (
         Check.TEST_ERROR_STEADY,
@@ -136,26 +141,26 @@ def test_claims_are_judged(check: Check, results: StudyResults, agrees: bool | N
 
     verdict = judge(results, claim(check), "")
     assert verdict.agrees is agrees
-    assert re.search(sentence, verdict.words), verdict.words
+    assert re.search(sentence, verdict.text), verdict.text
 
 
 def test_every_check_is_tried() -> None:
     assert {check for check, *_ in CLAIMS} == set(Check)
 
 
-def test_findings_say_numbers_and_floors() -> None:
+def test_findings_say_numbers_and_chance_level() -> None:
     results = decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)})
     text = count_finding(results, "")
-    assert text.startswith("Most images come back at 0.1: 21 (95% interval")
+    assert text.startswith("Most images are reconstructed at 0.1: 21 (95% interval")
     assert "fewest at 1: 5 (95% interval 5 to 5) of 50" in text
     assert "The best value has no more than that." in text
-    assert "the mean image alone 1, an untrained network 2, images that were not trained on 0" in text
+    assert "the mean image alone 1, an untrained network 2, held-out images 0" in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
     misfit = results_of(
         row("none", 0, good=4, train_error=0.0, test_error=0.25), row("1", 0, good=6, train_error=0.1, test_error=0.5)
     )
     assert error_finding(misfit, "") == (
-        "Training errors remain at 1 (up to 10.0%). Images come back although the data are not fitted at 1. "
+        "Training errors remain at 1 (up to 10.0%). Images are reconstructed although the data are not fitted at 1. "
         "The test error lies between 25.0% (none) and 50.0% (1)."
     )
     assert count_finding(results_of(), "two classes") == "Two classes: no model is finished yet."
@@ -200,9 +205,9 @@ def test_a_study_run_is_read_back_with_everything_a_page_shows(done_study: tuple
     results = study_results(store, run_id)
     assert results.complete
     assert overview(results) == "6 of 6 models, each trained on 10 images; 2 seeds of each."
-    shown = {exhibit.name: exhibit for exhibit in exhibits(store, results)}
+    shown = {item.name: item for item in study_figures(store, results)}
     assert list(shown) == ["good", "on-margin", "errors", "scatter", "images", "models"]
-    assert all(exhibit.finding for exhibit in shown.values())
+    assert all(item.finding for item in shown.values())
     # Every mark of the first figure leads to a cell of the table.
     cells = {row.cell for row in results.table.rows}
     figure = shown["good"].figure
@@ -235,7 +240,7 @@ def test_pictures_of_deleted_runs_are_left_out_and_named(done_study: tuple[RunSt
     assert grid is not None
     assert [row.label for row in grid.rows] == ["0.001", "small start"]
     assert results.row("/none/0").numbers["good"] >= 0
-    shown = {exhibit.name: exhibit.finding for exhibit in exhibits(store, results)}
+    shown = {item.name: item.finding for item in study_figures(store, results)}
     assert "their runs are gone: none" in shown["scatter"]
 
 

@@ -13,7 +13,7 @@ from recon_core.scheduling.local import LocalExecutor, local_places
 from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.studies.record import read_record
 from recon_core.studies.results import study_results
-from recon_core.studies.study import StudyConfig, queue_study
+from recon_core.studies.study import StudyConfig, create_study
 from tests.gates import Gates
 from tests.processes import wait_for, worker_of
 from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan
@@ -22,7 +22,7 @@ ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "
 
 
 def queued(store: RunStore, **changes: Any) -> Run:
-    return queue_study(store, StudyConfig(plan=tiny_plan(**changes)))
+    return create_study(store, StudyConfig(plan=tiny_plan(**changes)))
 
 
 def numbers_of(run: Run) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def test_what_fails_is_said_and_the_rest_is_done(store: RunStore) -> None:
     run = queued(store, points=[*tiny_plan().model_dump()["points"], bad], references=[])
     do_study(run)
     assert run.status().state is RunState.DONE
-    assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 came to no end")
-    assert "lost its footing" in run.result()["failed"][0]["message"]
+    assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 failed")
+    assert "diverged" in run.result()["failed"][0]["message"]
 
 
 def test_a_study_of_failures_fails(store: RunStore) -> None:
@@ -108,7 +108,7 @@ def test_a_study_of_failures_fails(store: RunStore) -> None:
     run = queued(store, points=[bad], references=[])
     do_study(run)
     assert run.status().state is RunState.FAILED
-    assert "no model came to its end" in run.status().message
+    assert "no model finished" in run.status().message
 
 
 def test_studies_of_one_store_take_turns(store: RunStore) -> None:
@@ -134,7 +134,7 @@ def test_places_have_one_thread_each_and_workers_report_what_they_cannot_do(stor
             assert executor.free() == 0
             ended = executor.wait(60)
         assert ended[0].run_id == run.id
-        assert "already being worked on" in (ended[0].trouble or "")
+        assert "already running" in (ended[0].trouble or "")
         assert executor.free() == 1
     finally:
         executor.close()
@@ -149,7 +149,7 @@ def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_
         references=[],
         floor=False,
     )
-    run = queue_study(store, StudyConfig(plan=plan, workers=1))
+    run = create_study(store, StudyConfig(plan=plan, workers=1))
     gate = gates.close("train", step=100, words=("slow",))
     with worker_of(run) as process:
         interrupted = store.open(gate.wait_one().run_id)
@@ -169,7 +169,7 @@ def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_
     assert interrupted.id in executor.performed
     assert any(f"at step {reached}" in line for line in interrupted.log_tail(20))
     other = RunStore(tmp_path / "never-killed")
-    untouched = queue_study(other, StudyConfig(plan=plan))
+    untouched = create_study(other, StudyConfig(plan=plan))
     do_study(untouched)
     assert numbers_of(run) == numbers_of(untouched)
 

@@ -10,13 +10,14 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from recon_core.analysis.leakage import LeakAxis
-from recon_core.matching.protocol import Protocol
+from recon_core.matching.protocol import GOOD_SSIM, Protocol
 from recon_core.plots.leakage import AXIS_TITLES
 from recon_core.runs.match_source import DENSE_FACTOR
 from recon_core.store import RunState
 from recon_core.views.leak_view import ANALYSED_KINDS, AnalysedRun, ModelEntry
-from ui.analyze.data import Request, models, request_for, runs_to_analyse
+from ui.analyze.cached import Request, models, request_for, runs_to_analyse
 from ui.shared.formatting import plain
+from ui.shared.pages import HOME
 from ui.shared.pick import runs_of, show_nothing_yet
 
 MOST_PANELS = 9
@@ -38,8 +39,8 @@ class Settings:
     axis: LeakAxis
     models_axis: LeakAxis
     """Of several models beside each other."""
-    floors: bool
-    """Whether each image's floor is drawn beside its score."""
+    controls: bool
+    """Whether each image's chance level is drawn beside its score."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def _choose_run() -> AnalysedRun | None:
         format_func=lambda run_id: _words(found[run_id]) if run_id in found else run_id,
         key="a_run",
         help="Match runs are shown as they were matched. Reconstructions that were never matched are matched now, with "
-        "the newest attack on an untrained network as their floor.",
+        "the newest attack on an untrained network as their chance level.",
         bind="query-params",
         persist_state="session",
     )
@@ -119,7 +120,7 @@ def _choose_family() -> tuple[ModelEntry, ...]:
     for model in models():
         families.setdefault(model.family, []).append(model)
     kept = {
-        _family_words(members): tuple(members)
+        _family_label(members): tuple(members)
         for members in families.values()
         if any(member.match_run is not None for member in members)
     }
@@ -127,7 +128,7 @@ def _choose_family() -> tuple[ModelEntry, ...]:
         return ()
     chosen = st.selectbox(
         "Models alike but for their weight decay",
-        sorted(kept, key=lambda words: -len(_decays(kept[words]))),
+        sorted(kept, key=lambda text: -len(_decays(kept[text]))),
         key="a_family",
         bind="query-params",
         persist_state="session",
@@ -157,10 +158,10 @@ def choose(view: View | None) -> Controls:
         merge_factor = _choose_factor(request)
     with _part("axis"):
         axis = _choose_axis("a_x", LeakAxis.MARGIN)
-        floors = _choose_floors()
+        show_controls = _choose_controls()
     with _part("models-axis"):
         models_axis = _choose_axis("a_xs", LeakAxis.RELATIVE)
-    return Controls(run, request, runs, family, Settings(threshold, merge_factor, axis, models_axis, floors))
+    return Controls(run, request, runs, family, Settings(threshold, merge_factor, axis, models_axis, show_controls))
 
 
 def _part(name: str) -> DeltaGenerator:
@@ -177,7 +178,7 @@ def _choose_threshold() -> float:
         "Good means SSIM above",
         0.0,
         1.0,
-        0.4,
+        GOOD_SSIM,
         0.01,
         key="a_t",
         help="Structural similarity: 1 is the same picture, 0 has nothing in common. The papers draw the line at 0.4.",
@@ -219,9 +220,9 @@ def _choose_axis(key: str, usual: LeakAxis) -> LeakAxis:
     return LeakAxis(chosen or usual)
 
 
-def _choose_floors() -> bool:
+def _choose_controls() -> bool:
     return st.toggle(
-        "Draw floors",
+        "Draw chance levels",
         key="a_f",
         help="What the mean image alone, and an untrained network where one was attacked, would score on each image.",
         bind="query-params",
@@ -235,7 +236,7 @@ def show_nothing() -> None:
         "There is nothing to analyse yet.",
         "Train a network, reconstruct images from its weights, and match them with the images it was trained on. Then "
         "this page shows which of them leaked, and what sets those apart.",
-        "app.py",
+        HOME,
         "Start on the home page",
     )
     unfinished = runs_of(ANALYSED_KINDS, states=tuple(state for state in RunState if state is not RunState.DONE))
@@ -250,8 +251,8 @@ def _words(run: AnalysedRun) -> str:
     return f"{run.model_name}{named}{baseline} · {run.run}"
 
 
-def _family_words(members: Sequence[ModelEntry]) -> str:
-    return f"{members[0].family_words} ({members[0].family_id})"
+def _family_label(members: Sequence[ModelEntry]) -> str:
+    return f"{members[0].family_label} ({members[0].family_id})"
 
 
 def _decays(members: Sequence[ModelEntry]) -> set[float]:

@@ -17,12 +17,14 @@ from recon_core.matching.protocol import MatchSettings
 from recon_core.plots.decay import plot_decay_curve
 from recon_core.plots.leakage import plot_leakage_panels
 from recon_core.plots.style import conditions
+from recon_core.units import LOG10_LOSS
 from recon_core.views.leak_view import AnalysedRun, ModelEntry, StoredScores, decay_point
+from ui.analyze.cached import leakage_at, models, request_for, scores_of
 from ui.analyze.controls import Settings
-from ui.analyze.data import leakage_at, models, request_for, scores_of
 from ui.shared.downloads import offer_file
 from ui.shared.figures import show_figure, table_csv
 from ui.shared.formatting import plain
+from ui.shared.pages import STUDIES
 
 _NAMED = 5  # models that a sentence names
 
@@ -73,7 +75,7 @@ def show_decay(family: Sequence[ModelEntry], settings: Settings) -> None:
             "match, and its point appears here.",
             icon=":material/info:",
         )
-        st.page_link("pages/5_Studies.py", label="Or let a study do all of that", icon=":material/arrow_forward:")
+        st.page_link(STUDIES.file, label="Or let a study do all of that", icon=":material/arrow_forward:")
     unmatched = [plain(member.name) for member in family if member.match_run is None]
     if unmatched:
         more = f" and {len(unmatched) - _NAMED} more" if len(unmatched) > _NAMED else ""
@@ -102,8 +104,9 @@ def show_errors(threshold: float) -> None:
         return
     st.markdown("**All models: how well they fit, how near they came to the margin, and what leaked**")
     st.caption(
-        f"Good: SSIM above {threshold:g} in the newest match run of each model, with that run's own B and SSIM. Floor: "
-        "the most that the mean image alone or an untrained network matches. Click a heading to sort."
+        f"Good: SSIM above {threshold:g} in the newest match run of each model, with that run's own B and SSIM. "
+        "Chance level: "
+        "the most that the mean image, an untrained network or held-out images match. Click a heading to sort."
     )
     st.dataframe(frame, hide_index=True, key="a_errors", column_config=_columns(), placeholder="–", row_height=40)
     offer_file(
@@ -131,7 +134,7 @@ def _counted(row: ModelRow, scores: StoredScores, threshold: float) -> ModelRow:
     return replace(
         row,
         reconstructed=scores.good(threshold),
-        floor=scores.floor(threshold),
+        chance=scores.chance(threshold),
         merge_factor=scores.settings.merge_factor,
         ssim=str(scores.settings.ssim),
     )
@@ -139,7 +142,7 @@ def _counted(row: ModelRow, scores: StoredScores, threshold: float) -> ModelRow:
 
 def error_frame(table: ModelTable) -> pd.DataFrame:
     """As people read it, what leaked first; empty cells where something was not measured."""
-    frame = pd.DataFrame({words: [getattr(row, name) for row in table.rows] for name, words in _HEADINGS.items()})
+    frame = pd.DataFrame({text: [getattr(row, name) for row in table.rows] for name, text in _HEADINGS.items()})
     frame.insert(5, "test error", [None if row.test_accuracy is None else 1 - row.test_accuracy for row in table.rows])
     return frame.convert_dtypes()
 
@@ -147,10 +150,10 @@ def error_frame(table: ModelTable) -> pd.DataFrame:
 _HEADINGS = {
     "name": "model",
     "reconstructed": "good",
-    "floor": "floor",
+    "chance": "chance level",
     "weight_decay": "weight decay",
     "train_error": "train error",
-    "log_train_loss": "ln train loss",
+    "log10_train_loss": LOG10_LOSS,
     "test_loss": "test loss",
     "margin": "smallest margin",
     "kkt": "KKT residual",
@@ -170,7 +173,7 @@ def _columns() -> dict[str, Any]:
         "weight decay": number(format="%.3g"),
         "train error": number(format="percent"),
         "test error": number(format="percent"),
-        "ln train loss": number(format="%.1f", help="Natural logarithm: many of these losses are too small to write."),
+        LOG10_LOSS: number(format="%.1f", help="Logarithm to base 10 of the mean training loss."),
         "test loss": number(format="%.3g"),
         "smallest margin": number(format="%.4g"),
         "KKT residual": number(format="%.3f", help="Share of the weights that samples on the margin do not explain."),

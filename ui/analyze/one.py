@@ -14,9 +14,9 @@ from recon_core.plots.sheet import sheet
 from recon_core.plots.style import conditions
 from recon_core.views.leak_view import AnalysedRun
 from recon_core.views.live_match import PairOrder, PointPool
+from ui.analyze.cached import Leakage, Request, leakage_of
 from ui.analyze.choice import Choice, choose, current_choice, toggle_ring
 from ui.analyze.controls import Settings
-from ui.analyze.data import Leakage, Request, leakage_of
 from ui.match.points import show_points
 from ui.match.pool import pool_for, view_of
 from ui.shared.figures import show_figure
@@ -49,14 +49,14 @@ def show_one(run: AnalysedRun, request: Request, settings: Settings) -> None:
 def _show_count(found: Leakage, threshold: float) -> None:
     """The count and all it stands on, in two lines: the page belongs to the plot."""
     count, view = found.view.count(threshold), found.view
-    st.subheader(f"{count.good} of {count.of} training images came back", anchor=False)
-    floors = [f"the mean image alone matches {count.floor_mean_image}"]
+    st.subheader(f"{count.good} of {count.of} training images reconstructed", anchor=False)
+    controls = [f"the mean image alone matches {count.floor_mean_image}"]
     if count.floor_untrained is not None:
-        floors.append(f"an untrained network {count.floor_untrained}")
+        controls.append(f"an untrained network {count.floor_untrained}")
     if count.non_members is not None:
-        floors.append(f"of {count.non_members_of} images never trained on {count.non_members} match")
+        controls.append(f"{count.non_members} of {count.non_members_of} held-out images match")
     if count.capped:
-        floors.append(f"{count.capped} merges reached their limit and may be overstated")
+        controls.append(f"{count.capped} merges reached their limit and may be overstated")
     scatter = found.panel.scatter
     errors = [
         f"{name} error {error:.1%}"
@@ -64,7 +64,7 @@ def _show_count(found: Leakage, threshold: float) -> None:
         if error is not None
     ]
     st.caption(
-        plain(f"For comparison: {', '.join(floors)}. {'; '.join([conditions(view.settings, threshold), *errors])}.")
+        plain(f"For comparison: {', '.join(controls)}. {'; '.join([conditions(view.settings, threshold), *errors])}.")
     )
 
 
@@ -77,7 +77,7 @@ def scatter_figure(panel: LeakPanel, settings: Settings, choice: Choice | None =
         settings.threshold,
         chosen=choice.samples if choice else None,
         ringed=choice.ringed if choice else None,
-        show_floors=settings.floors,
+        show_controls=settings.controls,
     )
 
 
@@ -98,7 +98,7 @@ def _show_scatter(found: Leakage, settings: Settings, choice: Choice) -> None:
         name=f"ssim-by-{settings.axis}",
         key=SCATTER,
         table=frame_of(panel.scatter, panel.class_names),
-        caption=f"{mouse.words} {_tendency(panel)}",
+        caption=f"{mouse.hint} {_tendency(panel)}",
         height=_HEIGHT,
         on_select=picked,
         show_title=False,
@@ -109,7 +109,7 @@ class _Mouse(NamedTuple):
     """What the mouse does in the plot. A chart that takes a lasso takes no clicks, so it is one or the other."""
 
     drag: str
-    words: str
+    hint: str
 
 
 _MICE = {
@@ -143,10 +143,10 @@ def _tendency(panel: LeakPanel) -> str:
     if math.isnan(correlation):
         return ""
     if abs(correlation) < 0.2:
-        words = "hardly any"
+        text = "hardly any"
     else:
-        words = f"images {'near' if correlation < 0 else 'far from'} the margin leak more"
-    return f"Rank correlation of SSIM with the distance to the margin: {correlation:+.2f} ({words})."
+        text = f"images {'near' if correlation < 0 else 'far from'} the margin leak more"
+    return f"Rank correlation of SSIM with the distance to the margin: {correlation:+.2f} ({text})."
 
 
 def _show_pictures(found: Leakage, settings: Settings, choice: Choice) -> None:
@@ -179,8 +179,8 @@ def _show_pictures(found: Leakage, settings: Settings, choice: Choice) -> None:
 def _tile(found: Leakage, sample: int, good: bool) -> Tile:
     samples, scatter = found.view.samples, found.panel.scatter
     score = float(scatter.ssim[sample])
-    words = "no candidate" if math.isnan(score) else f"SSIM {score:.3f}"
-    title = f"image {samples.ids[sample]}, {samples.class_of(sample)}, {words}, distance to the margin " + number(
+    text = "no candidate" if math.isnan(score) else f"SSIM {score:.3f}"
+    title = f"image {samples.ids[sample]}, {samples.class_of(sample)}, {text}, distance to the margin " + number(
         float(scatter.margin_distances[sample])
     )
     return Tile(sample, "–" if math.isnan(score) else f"{score:.2f}", title, good)

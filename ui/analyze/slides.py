@@ -12,11 +12,12 @@ from recon_core.plots.counts import plot_count_by_threshold, plot_roc, plot_sort
 from recon_core.plots.decay import plot_decay_curve
 from recon_core.plots.leakage import plot_leakage_panels
 from recon_core.plots.points import plot_points
-from recon_core.runs.matching import RADII
+from recon_core.runs.scoring import RADII
+from recon_core.units import LOG10_LOSS
 from recon_core.views.leak_view import AnalysedRun, ModelEntry, membership_curve, ranked_ssim, threshold_counts
 from recon_core.views.live_match import ImagePool, PointPool
+from ui.analyze.cached import Leakage, leakage_of, request_for
 from ui.analyze.controls import Controls, Settings, View
-from ui.analyze.data import Leakage, leakage_of, request_for
 from ui.analyze.models import decay_of, model_table, panels_of
 from ui.analyze.one import scatter_figure
 from ui.match.pool import pool_for, view_of
@@ -88,16 +89,20 @@ def _errors(threshold: float) -> SlideTable:
     frame = pd.DataFrame(
         {
             "model": [row.name for row in table.rows],
-            "good (floor)": [f"{row.reconstructed} ({row.floor})" if row.ssim else "–" for row in table.rows],
+            "good (chance level)": [f"{row.reconstructed} ({row.chance})" if row.ssim else "–" for row in table.rows],
             "train error": [f"{row.train_error:.1%}" for row in table.rows],
             "test error": ["–" if row.test_accuracy is None else f"{1 - row.test_accuracy:.1%}" for row in table.rows],
-            "ln loss": [f"{row.log_train_loss:.1f}" for row in table.rows],
+            LOG10_LOSS: [f"{row.log10_train_loss:.1f}" for row in table.rows],
             "margin": ["–" if row.margin is None else f"{row.margin:.3g}" for row in table.rows],
             "KKT residual": ["–" if row.kkt is None else f"{row.kkt:.2f}" for row in table.rows],
         }
     )
     said = f"good: SSIM above {threshold:g}" + (f"; {' / '.join(ways)}" if ways else "")
-    return SlideTable("What models learnt and what leaked", f"{said}; floor: mean image or untrained network", frame)
+    return SlideTable(
+        "What models learnt and what leaked",
+        f"{said}; chance level: mean image, untrained network or held-out images",
+        frame,
+    )
 
 
 def _panels_figure(runs: Sequence[AnalysedRun], settings: Settings) -> go.Figure:

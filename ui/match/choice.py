@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from recon_core.errors import AfterimageError
-from recon_core.runs.match_request import PoolFacts, pool_facts, queue_floor
+from recon_core.runs.match_request import PoolFacts, create_untrained_control, pool_facts
 from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from ui.match.settings import address_of
+from ui.shared.cached import store_read
 from ui.shared.formatting import plain, sentence
 from ui.shared.live import keep_fresh
-from ui.shared.pick import Condition, pick_runs, run_words, runs_of
+from ui.shared.pages import MATCH
+from ui.shared.pick import Condition, pick_runs, run_label, runs_of
 from ui.shared.runs import is_active, show_progress
 from ui.shared.store import baseline_of, forget, recent_runs, run_details
 
-PAGE = "pages/3_Match.py"
-RUNS_KEY, FLOOR_KEY, START_KEY = "m_runs", "m_floor", "from"
+RUNS_KEY, CONTROL_KEY, START_KEY = "m_runs", "m_untrained", "from"
 _NOTES = "m-notes"
-_NO_FLOOR = ""
+_NO_CONTROL = ""
 
 
 class Chosen(NamedTuple):
@@ -58,18 +59,13 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
     runs = tuple(run.id for run in sorted(picked, key=lambda run: (run.created, run.id)))
     facts = pool_facts(RunStore(default_root()), runs)
     with right:
-        untrained = _choose_floor(facts.model, runs)
+        untrained = _choose_control(facts.model, runs)
     return Chosen(runs, untrained, facts)
 
 
-def run_config(run_id: str) -> dict[str, Any]:
+@store_read(keep=4096)  # a run's config never changes
+def run_config(store: RunStore, run_id: str) -> dict[str, Any]:
     """What a run was asked for; empty where that cannot be read."""
-    return _config(str(default_root()), run_id)
-
-
-@st.cache_data(max_entries=4096, show_spinner=False)  # a run's config never changes
-def _config(root: str, run_id: str) -> dict[str, Any]:
-    del root  # part of the key
     return run_details(run_id).config
 
 
@@ -83,46 +79,46 @@ def _newest_attack(found: Sequence[RunSummary]) -> list[str]:
     return next(([run.id] for run in found if not baseline_of(run.id)), [])
 
 
-def _choose_floor(model: str, runs: Sequence[str]) -> str | None:
+def _choose_control(model: str, runs: Sequence[str]) -> str | None:
     """The newest attack on an untrained network unless another is picked; where there is none, a way to get one."""
-    attacks = runs_of(("reconstruct",), lambda run: model in run.parents and _is_floor(run), tuple(RunState))
-    done = {run.id: run_words(run) for run in attacks if run.status.state is RunState.DONE}
+    attacks = runs_of(("reconstruct",), lambda run: model in run.parents and _is_control(run), tuple(RunState))
+    done = {run.id: run_label(run) for run in attacks if run.status.state is RunState.DONE}
     if done:
-        words = {**done, _NO_FLOOR: "without"}
+        labels = {**done, _NO_CONTROL: "without"}
         picked = st.selectbox(
-            "Floor: an untrained network, attacked",
-            list(words),
-            format_func=lambda run_id: words.get(run_id, run_id),
-            key=FLOOR_KEY,
+            "Chance level: attack on an untrained network",
+            list(labels),
+            format_func=lambda run_id: labels.get(run_id, run_id),
+            key=CONTROL_KEY,
             help="The same attack on a network that has seen no image. What it seems to find is chance.",
             bind="query-params",
             persist_state="session",
         )
         return picked or None
-    st.markdown(":small[Floor: an untrained network, attacked]")
+    st.markdown(":small[Chance level: attack on an untrained network]")
     working = next((run for run in attacks if is_active(run.status)), None)
     if working is not None:
         keep_fresh(
             lambda: show_progress(run_details(working.id).status), lambda: is_active(run_details(working.id).status)
         )
     else:
-        _offer_floor(runs[-1], attacks)
+        _offer_control(runs[-1], attacks)
     return None
 
 
-def _is_floor(run: RunSummary) -> bool:
+def _is_control(run: RunSummary) -> bool:
     return baseline_of(run.id) == "untrained"
 
 
-def _offer_floor(run_id: str, attacks: Sequence[RunSummary]) -> None:
+def _offer_control(run_id: str, attacks: Sequence[RunSummary]) -> None:
     if st.button(
         "Attack an untrained network",
-        key="m-floor-start",
+        key="m-untrained-start",
         icon=":material/play_arrow:",
         help="Repeats the attack on a network that has seen no image, in the background. What it seems to find is "
         "chance, and the count should be well above it.",
     ):
-        run = queue_floor(RunStore(default_root()), run_id)
+        run = create_untrained_control(RunStore(default_root()), run_id)
         queue.submit(run)
         forget()
         st.rerun()
@@ -133,7 +129,7 @@ def _offer_floor(run_id: str, attacks: Sequence[RunSummary]) -> None:
 
 def _mend_address(found: Sequence[RunSummary]) -> None:
     """Streamlit drops what it does not know from an address without a word: say so, and take ids for names."""
-    names = {run.id: run_words(run) for run in found}
+    names = {run.id: run_label(run) for run in found}
     notes: list[str] = []
     start = st.query_params.get(START_KEY)
     asked = [text for text in st.query_params.get_all(RUNS_KEY) if text]
@@ -146,7 +142,7 @@ def _mend_address(found: Sequence[RunSummary]) -> None:
     else:
         return
     st.session_state[_NOTES] = notes
-    st.switch_page(PAGE, query_params=address)
+    st.switch_page(MATCH.file, query_params=address)
 
 
 def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> dict[str, str | list[str]]:
@@ -159,8 +155,8 @@ def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> di
     except AfterimageError as error:
         notes.append(sentence(str(error)))
         return {}
-    floor = {FLOOR_KEY: names.get(config.untrained, "")} if config.untrained else {}
-    return {RUNS_KEY: _known(config.runs, names, notes), **floor, **address_of(config)}
+    control = {CONTROL_KEY: names.get(config.untrained, "")} if config.untrained else {}
+    return {RUNS_KEY: _known(config.runs, names, notes), **control, **address_of(config)}
 
 
 def _known(ids: Sequence[str], names: Mapping[str, str], notes: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How many came back, large, and beside it what would have matched although nothing leaked."""
+"""Good reconstructions, large, and beside them what would have matched although nothing leaked."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from recon_core.plots.style import conditions
 from recon_core.views.live_match import PairView, PointPool
 from ui.shared.formatting import plain
 
-_FEWER = 0.5  # an untrained pool below this share of the pool makes too low a floor
+_FEWER = 0.5  # an untrained pool below this share of the pool makes too low a chance level
 
 
 def show_counts(view: PairView, threshold: float) -> None:
-    """The count with its floors and controls, at the threshold and the B of the sliders."""
+    """The count with its chance levels, at the threshold and the B of the sliders."""
     count = view.count(threshold)
     with _row():
         _metric(
-            "Training images back",
+            "Good reconstructions",
             f"{count.good} of {count.of}",
-            f"Their reconstruction scores above the line. They come from {count.unique} different candidates of "
+            f"Training images whose SSIM is above the threshold, from {count.unique} different candidates of "
             f"{count.candidates:,}.",
         )
         _metric(
-            "Floor: mean image",
+            "Chance: mean image",
             f"{count.floor_mean_image} of {count.of}",
             "Training images that the average of all training images would match, without any attack.",
         )
         _metric(
-            "Floor: untrained",
+            "Chance: untrained",
             _of(count.floor_untrained, count.of),
             "Training images matched by the same attack on a network that has seen no image.",
         )
         _metric(
-            "Never trained on",
+            "Held-out images",
             _of(count.non_members, count.non_members_of),
             "Test images that the same candidates match: likeness by chance and common features, not memory.",
         )
@@ -42,7 +42,7 @@ def show_counts(view: PairView, threshold: float) -> None:
             "AUC",
             "–" if view.auc is None else f"{view.auc:.2f}",
             "SSIM as a test of membership: the chance that an image of the training set scores above one that is not. "
-            "1 always tells them apart, 0.5 is guessing. It does not depend on the line.",
+            "1 always tells them apart, 0.5 is guessing. It does not depend on the threshold.",
         )
     st.caption(plain(f"All counts: {conditions(view.settings, threshold)}."))
     for warning in _warnings(count, view):
@@ -59,19 +59,19 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
             "Training points with a candidate of their class within the radius.",
         )
         _metric(
-            "Floor: untrained",
+            "Chance: untrained",
             _of(count.floor_untrained, count.of),
             "Training points found by the same attack on a network that has seen no point.",
         )
         _metric(
-            "Never trained on",
+            "Held-out points",
             _of(count.non_members, count.non_members_of),
             "Other points of the same figure that a candidate comes as near to.",
         )
         _metric(
-            "Candidates there",
+            "Candidates at a training point",
             f"{count.settled} of {count.kept}",
-            "Those at a training point, of all left after the clean-up: large multiplier, no two in one place.",
+            "Of all candidates left after clean-up: large multiplier, no two in one place.",
         )
         _metric(
             "AUC",
@@ -98,8 +98,8 @@ def _warnings(count: LeakCount, view: PairView) -> list[str]:
     found = []
     if count.untrained_candidates is not None and count.untrained_candidates < _FEWER * count.candidates:
         found.append(
-            f"The untrained floor comes from {count.untrained_candidates:,} candidates, the count from "
-            f"{count.candidates:,}: a larger pool matches more by chance, so the floor is too low."
+            f"The untrained control has {count.untrained_candidates:,} candidates, the count "
+            f"{count.candidates:,}: a larger pool matches more by chance, so this chance level is too low."
         )
     if count.capped:
         found.append(

@@ -1,4 +1,4 @@
-"""What a Match page shows, to take along: files, and a run that Analyze and the command line know."""
+"""What a Match page shows, as downloads, and as a run that Analyze and the command line know."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from recon_core.runs.match_request import queue_match
+from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
@@ -58,7 +58,7 @@ def offer_run(config: MatchConfig, saved: str | None) -> None:
         disabled=saved is not None,
         help="Keeps this matching, with these settings, in the store, where Analyze and the command line find it.",
     ):
-        queue.submit(queue_match(RunStore(default_root()), config))
+        queue.submit(create_match(RunStore(default_root()), config))
         forget()
         st.rerun()
 
@@ -70,7 +70,7 @@ def show_saved(run_id: str) -> None:
 
 def _show_saved(run_id: str) -> None:
     run = run_details(run_id)
-    words = "This matching is saved as" if run.status.state is RunState.DONE else "This matching is being saved as"
+    text = "This matching is saved as" if run.status.state is RunState.DONE else "This matching is being saved as"
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(run.status.state)
-        st.markdown(f"{words} {plain(run.name)}", width="content")
+        st.markdown(f"{text} {plain(run.name)}", width="content")

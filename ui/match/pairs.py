@@ -155,7 +155,8 @@ def choose_order(view: PairView) -> list[int]:
         bind="query-params",
         persist_state="session",
     )
-    return view.order(PairOrder(chosen)).tolist()
+    order: list[int] = view.order(PairOrder(chosen)).tolist()
+    return order
 
 
 def choose_page(order: Sequence[int]) -> list[int]:

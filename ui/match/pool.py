@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError
-from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
@@ -12,12 +11,13 @@ import streamlit as st
 
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError
-from recon_core.runs.match_request import PoolFacts, is_quick, queue_match, size_of
+from recon_core.runs.match_request import PoolFacts, create_match, is_quick, size_of
 from recon_core.runs.match_source import MatchConfig, MatchSource, load_source
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
-from recon_core.views.live_match import ImagePool, PairView, PointPool, foundation, open_pool
+from recon_core.views.live_match import ImagePool, PairView, PointPool, open_pool, slow_part
 from ui.match.choice import run_config
+from ui.shared.cached import store_read
 from ui.shared.live import keep_fresh
 from ui.shared.pick import runs_of
 from ui.shared.run_panel import show_live_run
@@ -46,27 +46,27 @@ def pool_for(config: MatchConfig, facts: PoolFacts) -> Pool | None:
             pass
         except Exception:
             _opening.clear(*key)  # the next try may find it mended
-            _loading.clear(*key[:2], _source_of(config))
+            _loading.clear(key[0], _source_of(config))
             raise
     total = sum(facts.sizes.values())
-    keep_fresh(
-        lambda: st.info(
+
+    def say() -> None:
+        st.info(
             f"Opening {total:,} candidates. This takes some seconds once; after that the sliders are quick.",
             icon=":material/hourglass:",
-        ),
-        lambda: not opening.done(),
-    )
+        )
+
+    keep_fresh(say, lambda: not opening.done())
     return None
 
 
 def view_of(pool: ImagePool, config: MatchConfig) -> PairView:
     """The pool merged as the sliders say; another threshold merges nothing."""
-    return _view(*_key(config), _without_threshold(config).model_dump_json(), pool)
+    return _view(*_key(config), _without_threshold(config).model_dump_json(), _pool=pool)
 
 
-@st.cache_resource(max_entries=VIEWS_KEPT, show_spinner=False)
-def _view(root: str, versions: tuple[str, ...], layout: str, request: str, _pool: ImagePool) -> PairView:
-    del root, versions, layout  # parts of the key
+@store_read(keep=VIEWS_KEPT, shared=True)
+def _view(store: RunStore, versions: tuple[str, ...], layout: str, request: str, *, _pool: ImagePool) -> PairView:
     return _pool.view(MatchConfig.model_validate_json(request))
 
 
@@ -108,40 +108,39 @@ def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
         icon=":material/search:",
     )
     others = _matches(tuple(state for state in RunState if state is not RunState.DONE))
-    at_work = next((run_id for run_id, other in others.items() if foundation(other) == foundation(config)), None)
+    at_work = next((run_id for run_id, other in others.items() if slow_part(other) == slow_part(config)), None)
     if at_work is not None:
         show_live_run(at_work)
     elif st.button("Match them", key="m-start", type="primary", icon=":material/play_arrow:"):
-        queue.submit(queue_match(RunStore(default_root()), config))
+        queue.submit(create_match(RunStore(default_root()), config))
         forget()
         st.rerun()
 
 
-def _key(config: MatchConfig) -> tuple[str, tuple[str, ...], str]:
-    """What a pool depends on: the store, the state of the runs' files, and the slow part of the request."""
+def _key(config: MatchConfig) -> tuple[tuple[str, ...], str]:
+    """What a pool depends on: the state of the runs' files, and the slow part of the request."""
     store = RunStore(default_root())
     ids = [*config.runs, *([config.untrained] if config.untrained else [])]
     versions = tuple(store.open(run_id).content_version() for run_id in ids)
-    return str(store.root), versions, foundation(config).model_dump_json()
+    return versions, slow_part(config).model_dump_json()
 
 
-@st.cache_resource(max_entries=POOLS_KEPT, show_spinner=False)
-def _opening(root: str, versions: tuple[str, ...], layout: str) -> Future[Pool]:
-    config, store = MatchConfig.model_validate_json(layout), RunStore(Path(root))
-    source = _loading(root, versions, _source_of(config))
+@store_read(keep=POOLS_KEPT, shared=True)
+def _opening(store: RunStore, versions: tuple[str, ...], layout: str) -> Future[Pool]:
+    config = MatchConfig.model_validate_json(layout)
+    source = _loading(versions, _source_of(config))
     return _beside(lambda: open_pool(store, config, source.result()))
 
 
 # Kept apart from the layouts, which differ in how candidates are merged and share what is large.
-@st.cache_resource(max_entries=SOURCES_KEPT, show_spinner=False)
-def _loading(root: str, versions: tuple[str, ...], named: str) -> Future[MatchSource]:
-    del versions  # part of the key
-    return _beside(lambda: load_source(RunStore(Path(root)), MatchConfig.model_validate_json(named)))
+@store_read(keep=SOURCES_KEPT, shared=True)
+def _loading(store: RunStore, versions: tuple[str, ...], named: str) -> Future[MatchSource]:
+    return _beside(lambda: load_source(store, MatchConfig.model_validate_json(named)))
 
 
 def _source_of(config: MatchConfig) -> str:
     """The request as far as it says what to read."""
-    return foundation(MatchConfig(runs=config.runs, untrained=config.untrained)).model_dump_json()
+    return slow_part(MatchConfig(runs=config.runs, untrained=config.untrained)).model_dump_json()
 
 
 def _beside(work: Callable[[], T]) -> Future[T]:
@@ -159,4 +158,4 @@ def _beside(work: Callable[[], T]) -> Future[T]:
 
 
 def _without_threshold(config: MatchConfig) -> MatchConfig:
-    return config.model_copy(update={"threshold": foundation(config).threshold})
+    return config.model_copy(update={"threshold": slow_part(config).threshold})

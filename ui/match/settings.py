@@ -11,7 +11,7 @@ import streamlit as st
 from recon_core.matching.assignment import Assignment
 from recon_core.matching.merging import Vote
 from recon_core.matching.neighbours import SearchSize
-from recon_core.matching.protocol import Protocol
+from recon_core.matching.protocol import GOOD_SSIM, Protocol
 from recon_core.matching.ssim import SsimKind
 from recon_core.runs.match_request import PoolFacts
 from recon_core.runs.match_source import DENSE_FACTOR, MatchConfig
@@ -101,7 +101,7 @@ def choose_settings(runs: Sequence[str], untrained: str | None, facts: PoolFacts
             "Good means SSIM above",
             0.0,
             1.0,
-            0.4,
+            GOOD_SSIM,
             0.01,
             key=THRESHOLD_KEY,
             help="Structural similarity: 1 is the same picture, 0 has nothing in common. The papers use 0.4.",

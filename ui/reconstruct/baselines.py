@@ -11,11 +11,12 @@ from recon_core.runs.attack_request import baseline_request, baselines_of
 from recon_core.runs.reconstruction import Baseline
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
-from recon_core.studies.requests import queue_request
+from recon_core.studies.requests import create_requested
 from recon_core.views.live_reconstruction import TileOrder, Truth
-from ui.reconstruct.cached import attack_model, counted, mosaic, open_run, picture, picture_key, truth
+from ui.reconstruct.cached import attack_model, counted, mosaic, picture, picture_key, truth
 from ui.reconstruct.counts import conditions_in_short, count_in_short
-from ui.shared.faults import told
+from ui.shared.cached import open_run
+from ui.shared.faults import errors_shown
 from ui.shared.figures import on_page
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
@@ -67,10 +68,10 @@ def _show_conditions(model_id: str, run_ids: list[str]) -> None:
     """Once for all columns, what the counts in them rest on."""
     for run_id in run_ids:
         key = picture_key(run_id)
-        judged = None if key is None else counted(model_id, key, final=True)
-        words = "" if judged is None else conditions_in_short(judged.count)
-        if words:
-            st.caption(plain(f"Counts are known only to the examiner. {words}"))
+        scored = None if key is None else counted(model_id, key, final=True)
+        text = "" if scored is None else conditions_in_short(scored.count)
+        if text:
+            st.caption(plain(f"Counts use the training data, which the attack never sees. {text}"))
             return
 
 
@@ -104,13 +105,13 @@ def _show_baseline(model_id: str, kind: Baseline, known: RunSummary | None, besi
 
 
 def _start(model_id: str, kind: Baseline, beside: RunDetails | None) -> None:
-    with told():
+    with errors_shown():
         model = attack_model(model_id)
         like = None
         if beside is not None and beside.kind == "reconstruct":
             like = parse_config(AttackSettings, beside.config["settings"])
         request = baseline_request(open_run(model_id), model, kind, like)
-        queue.submit(queue_request(RunStore(default_root()), model, request))
+        queue.submit(create_requested(RunStore(default_root()), model, request))
         forget()
         st.rerun()
 
@@ -131,5 +132,5 @@ def _show_result(run_id: str, model_id: str, *, final: bool, order: TileOrder) -
         laid_out = mosaic(key, order, _TILES, _COLUMNS, _WIDEST)
         if laid_out is not None:
             st.image(laid_out.png, width="stretch", output_format="PNG", alt=f"{laid_out.shown} pictures of {run_id}")
-    if truth(model_id) is Truth.AT_HAND and (judged := counted(model_id, key, final=final)) is not None:
-        st.caption(f":material/visibility_off: {plain(count_in_short(judged.count, found.total))}")
+    if truth(model_id) is Truth.AT_HAND and (scored := counted(model_id, key, final=final)) is not None:
+        st.caption(f":material/visibility_off: {plain(count_in_short(scored.count, found.total))}")

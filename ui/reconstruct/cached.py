@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 
 import plotly.graph_objects as go
@@ -19,16 +18,16 @@ from recon_core.plots.attack import plot_residuals
 from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
 from recon_core.plots.model import plot_multipliers
 from recon_core.plots.search import plot_importance, plot_parallel, plot_trials
-from recon_core.runs.matching import PointCount
 from recon_core.runs.models import MODEL_KINDS, AttackModel, model_of
+from recon_core.runs.scoring import PointCount
 from recon_core.store import Run, RunStore, default_root
 from recon_core.views.live_reconstruction import (
-    Examiner,
+    Evaluator,
     Picture,
     TileOrder,
     Truth,
     attack_residuals,
-    examiner_of,
+    evaluator_of,
     moments,
     newest_picture,
     picture_at,
@@ -36,6 +35,7 @@ from recon_core.views.live_reconstruction import (
     search_trials,
     truth_of,
 )
+from ui.shared.cached import RunKey, open_run, run_key, run_read, store_read
 from ui.shared.store import RunDetails, recent_runs
 
 CHART_SECONDS = 4.0
@@ -50,18 +50,10 @@ _COUNTS_KEPT = 64
 Count = LeakCount | tuple[PointCount, ...] | str
 
 
-def open_run(run_id: str) -> Run:
-    return RunStore(default_root()).open(run_id)
-
-
-def attack_model(run_id: str) -> AttackModel:
+@run_read(keep=4, shared=True, spinner="Reading the weights …")
+def attack_model(run: Run) -> AttackModel:
     """The weights a finished run left."""
-    return _model(str(default_root()), run_id, open_run(run_id).content_version())
-
-
-@st.cache_resource(max_entries=4, show_spinner="Reading the weights …")
-def _model(root: str, run_id: str, version: str) -> AttackModel:
-    return model_of(RunStore(Path(root)).open(run_id))
+    return model_of(run)
 
 
 def attacked_model(run: RunDetails) -> str | None:
@@ -74,47 +66,43 @@ def attacked_model(run: RunDetails) -> str | None:
 class PictureKey:
     """One picture of one run; `moment` is a place among `picture_moments`, None for the newest."""
 
-    root: str
-    run_id: str
-    version: str
+    run: RunKey
     moment: int | None = None
 
 
 def picture_key(run_id: str, moment: int | None = None) -> PictureKey | None:
     """None before there is a picture."""
-    version = picture_version(open_run(run_id))
-    return PictureKey(str(default_root()), run_id, version, moment) if version else None
+    key = run_key(run_id, picture_version)
+    return PictureKey(key, moment) if key.version else None
 
 
 def steady_key(run_id: str, *, active: bool) -> PictureKey | None:
     """The same for a chart, which blinks when it changes: of a run at work it may be some seconds old."""
-    stamp = "" if active else picture_version(open_run(run_id))
-    return _steady_key(str(default_root()), run_id, stamp)
+    version = _steady_version(run_id) if active else picture_version(open_run(run_id))
+    return PictureKey(RunKey(str(default_root()), run_id, version)) if version else None
 
 
-@st.cache_data(ttl=CHART_SECONDS, max_entries=32, show_spinner=False)
-def _steady_key(root: str, run_id: str, stamp: str) -> PictureKey | None:
-    version = stamp or picture_version(RunStore(Path(root)).open(run_id))
-    return PictureKey(root, run_id, version) if version else None
+@store_read(keep=32, seconds=CHART_SECONDS)
+def _steady_version(store: RunStore, run_id: str) -> str:
+    return picture_version(store.open(run_id))
 
 
 def picture(key: PictureKey) -> Picture | None:
-    return _picture(key.root, key.run_id, key.version, key.moment)
+    return _picture.at(key.run, key.moment)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _picture(root: str, run_id: str, version: str, moment: int | None) -> Picture | None:
-    run = RunStore(Path(root)).open(run_id)
+@run_read(keep=8, shared=True)
+def _picture(run: Run, moment: int | None) -> Picture | None:
     return newest_picture(run) if moment is None else picture_at(run, moment)
 
 
 def picture_moments(key: PictureKey) -> tuple[int, ...]:
-    return _moments(key.root, key.run_id, key.version)
+    return _moments.at(key.run)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _moments(root: str, run_id: str, version: str) -> tuple[int, ...]:
-    return moments(RunStore(Path(root)).open(run_id))
+@run_read(keep=32)
+def _moments(run: Run) -> tuple[int, ...]:
+    return moments(run)
 
 
 @dataclass(frozen=True)
@@ -128,14 +116,14 @@ class Mosaic:
 
 
 def mosaic(key: PictureKey, order: TileOrder, most: int, columns: int, widest: int = WIDEST) -> Mosaic | None:
-    return _mosaic(key.root, key.run_id, key.version, key.moment, order, most, columns, widest)
+    return _mosaic.at(key.run, key.moment, order, most, columns, widest, _key=key)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
+@run_read(keep=32)
 def _mosaic(
-    root: str, run_id: str, version: str, moment: int | None, order: TileOrder, most: int, columns: int, widest: int
+    run: Run, moment: int | None, order: TileOrder, most: int, columns: int, widest: int, *, _key: PictureKey
 ) -> Mosaic | None:
-    found = _picture(root, run_id, version, moment)
+    found = picture(_key)
     if found is None:
         return None
     rows = found.order(order)[:most]
@@ -153,30 +141,30 @@ class Chart:
 
 def residual_chart(run_id: str, *, active: bool) -> Chart | None:
     """None before the first measurement."""
-    return _residual_chart(str(default_root()), run_id, "" if active else _metrics_version(run_id))
+    return _residual_chart(run_id, "" if active else _metrics_version(open_run(run_id)))
 
 
-@st.cache_resource(ttl=CHART_SECONDS, max_entries=16, show_spinner=False)
-def _residual_chart(root: str, run_id: str, stamp: str) -> Chart | None:
-    curves = attack_residuals(RunStore(Path(root)).open(run_id))
+@store_read(keep=16, seconds=CHART_SECONDS, shared=True)
+def _residual_chart(store: RunStore, run_id: str, version: str) -> Chart | None:
+    curves = attack_residuals(store.open(run_id))
     if curves is None:
         return None
-    return Chart(plot_residuals(curves), curves, f"{root} {run_id} {stamp or curves.steps[-1]}")
+    return Chart(plot_residuals(curves), curves, f"{store.root} {run_id} {version or curves.steps[-1]}")
 
 
 def multiplier_chart(run_id: str, *, active: bool) -> Chart | None:
     """None where multipliers say nothing."""
     key = steady_key(run_id, active=active)
-    return None if key is None else _multiplier_chart(key.root, run_id, key.version)
+    return None if key is None else _multiplier_chart.at(key.run, _key=key)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _multiplier_chart(root: str, run_id: str, version: str) -> Chart | None:
-    found = _picture(root, run_id, version, None)
+@run_read(keep=16, shared=True)
+def _multiplier_chart(run: Run, *, _key: PictureKey) -> Chart | None:
+    found = picture(_key)
     histogram = None if found is None else found.histogram()
     if histogram is None:
         return None
-    return Chart(plot_multipliers(histogram, "the candidates"), histogram, f"{root} {run_id} {version}")
+    return Chart(plot_multipliers(histogram, "the candidates"), histogram, " ".join(_key.run))
 
 
 @dataclass(frozen=True)
@@ -189,14 +177,22 @@ class SearchCharts:
     importance: Chart | None
 
 
-def search_charts(run_id: str) -> SearchCharts:
-    return _search_charts(str(default_root()), run_id, _metrics_version(run_id))
+def _metrics_version(run: Run) -> str:
+    """Changes with every measurement, and when a search stores its trials."""
+    parts = []
+    for name in ("metrics.jsonl", "trials.json"):
+        try:
+            found = (run.dir / name).stat()
+        except FileNotFoundError:
+            continue
+        parts.append(f"{name} {found.st_ino} {found.st_mtime_ns} {found.st_size}")
+    return " ".join(parts)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _search_charts(root: str, run_id: str, stamp: str) -> SearchCharts:
-    table = search_trials(RunStore(Path(root)).open(run_id))
-    version = f"{root} {run_id} {stamp}"
+@run_read(keep=8, shared=True, version=_metrics_version)
+def search_charts(run: Run) -> SearchCharts:
+    table = search_trials(run)
+    version = f"{run.dir} {_metrics_version(run)}"
     mattered = parameter_importance(table)
     return SearchCharts(
         table,
@@ -206,34 +202,18 @@ def _search_charts(root: str, run_id: str, stamp: str) -> SearchCharts:
     )
 
 
-def _metrics_version(run_id: str) -> str:
-    """Changes with every measurement, and when a search stores its trials."""
-    parts = []
-    for name in ("metrics.jsonl", "trials.json"):
-        try:
-            found = (open_run(run_id).dir / name).stat()
-        except FileNotFoundError:
-            continue
-        parts.append(f"{name} {found.st_ino} {found.st_mtime_ns} {found.st_size}")
-    return " ".join(parts)
-
-
 def truth(model_id: str) -> Truth:
     return truth_of(open_run(model_id))
 
 
-def examiner(model_id: str) -> Examiner:
-    return _examiner(str(default_root()), model_id, open_run(model_id).content_version())
-
-
-@st.cache_resource(max_entries=4, show_spinner="Reading the training samples …")
-def _examiner(root: str, model_id: str, version: str) -> Examiner:
-    return examiner_of(RunStore(Path(root)).open(model_id))
+@run_read(keep=4, shared=True, spinner="Reading the training samples …")
+def evaluator(model_run: Run) -> Evaluator:
+    return evaluator_of(model_run)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What the examiner found in a picture; a sentence where counting was not possible."""
+    """What was counted in a picture; a sentence where counting was not possible."""
 
     count: Count
     step: int | None
@@ -251,21 +231,21 @@ class _Counts:
         self._known: dict[tuple[str, str], Counted] = {}
         self._under_way: dict[tuple[str, str], Future[Counted]] = {}
         self._lock = Lock()
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="examiner")
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluator")
 
     def of(self, model_id: str, key: PictureKey, *, final: bool) -> Counted | None:
-        place = (key.root, key.run_id)
+        place = (key.run.root, key.run.run_id)
         with self._lock:
             known = self._known.get(place)
-            if known is not None and (known.version == key.version or (time.monotonic() < known.due and not final)):
+            if known is not None and (known.version == key.run.version or (time.monotonic() < known.due and not final)):
                 return known
             counting = self._under_way.get(place)
         if counting is None:
-            seen, judge = picture(key), _judge(model_id)
+            seen, judge = picture(key), _evaluator_or_fault(model_id)
             if seen is None:
                 return known
             with self._lock:
-                counting = self._under_way.get(place) or self._worker.submit(_count, judge, seen, key.version)
+                counting = self._under_way.get(place) or self._worker.submit(_count, judge, seen, key.run.version)
                 self._under_way[place] = counting
         try:
             found = counting.result(timeout=PATIENCE if final else LIVE_PATIENCE)
@@ -280,31 +260,31 @@ class _Counts:
             while len(self._known) > _COUNTS_KEPT:
                 del self._known[next(iter(self._known))]
         # A count begun while the run was still at work is not the last word.
-        return self.of(model_id, key, final=final) if final and found.version != key.version else found
+        return self.of(model_id, key, final=final) if final and found.version != key.run.version else found
 
     def _forget(self, place: tuple[str, str]) -> None:
         with self._lock:
             self._under_way.pop(place, None)
 
 
-def _judge(model_id: str) -> Examiner | str:
+def _evaluator_or_fault(model_id: str) -> Evaluator | str:
     """Whoever can count, or why nobody can."""
     try:
-        return examiner(model_id)
+        return evaluator(model_id)
     except AfterimageError as error:
         return f"The training samples cannot be compared with: {error}."
 
 
-def _count(judge: Examiner | str, seen: Picture, version: str) -> Counted:
+def _count(evaluator: Evaluator | str, seen: Picture, version: str) -> Counted:
     began = time.monotonic()
     count: Count
-    if isinstance(judge, str):
-        count = judge
-    elif not judge.fits(seen):
+    if isinstance(evaluator, str):
+        count = evaluator
+    elif not evaluator.fits(seen):
         count = "These are not of the size of a training sample, so there is nothing to compare."
     else:
         try:
-            count = judge.count(seen)
+            count = evaluator.count(seen)
         except AfterimageError as error:
             count = f"The candidates cannot be compared: {error}."
     now = time.monotonic()
@@ -318,5 +298,5 @@ def _counts() -> _Counts:
 
 
 def counted(model_id: str, key: PictureKey, *, final: bool) -> Counted | None:
-    """The examiner's count, a little old while the run is at work; None while the first is being made."""
+    """The count, a little old while the run is at work; None while the first is being made."""
     return _counts().of(model_id, key, final=final)

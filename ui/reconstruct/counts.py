@@ -1,4 +1,4 @@
-"""An examiner's counts in words: how much came back, and what would have matched although nothing leaked."""
+"""Counts against the training data in words: good reconstructions, and what matches although nothing leaked."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import streamlit as st
 from recon_core.matching.controls import LeakCount
 from recon_core.matching.protocol import MatchSettings
 from recon_core.plots.style import ssim_name
-from recon_core.runs.matching import PointCount
+from recon_core.runs.scoring import PointCount
 from ui.reconstruct.cached import Count, Counted
 from ui.shared.formatting import plain
 
-EXAMINER = "Known only to the examiner: the attack never sees this."
+SCORED = "Scored with the training data, which the attack never sees."
 
 
 def show_count(found: Counted) -> None:
-    """A count with its floor."""
+    """A count with its chance level."""
     count = found.count
     when = "" if found.step is None else f" at step {found.step:,}"
     if isinstance(count, str):
         st.caption(plain(count))
     elif isinstance(count, LeakCount):
         st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}")
-        st.caption(plain(f"Good is {_conditions(count)}. {_image_floor(count)}"))
+        st.caption(plain(f"Good is {_conditions(count)}. {_image_chance(count)}"))
     else:
         for column, at in zip(st.columns(len(count)), count, strict=True):
             column.metric(f"points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")
-        st.caption(plain(_point_floor(count)))
+        st.caption(plain(_point_chance(count)))
     if found.examined < found.total:
         st.caption(f"Counted among the first {found.examined:,} of {found.total:,} candidates; Match counts them all.")
 
@@ -41,11 +41,11 @@ def count_in_short(count: Count, total: int) -> str:
 
 
 def conditions_in_short(count: Count) -> str:
-    """What counts beside one another rest on, with the floor of all."""
+    """What counts beside one another rest on, with the chance level of all."""
     if isinstance(count, str):
         return ""
     if isinstance(count, LeakCount):
-        return f"Good is {_conditions(count)}. {_image_floor(count)}"
+        return f"Good is {_conditions(count)}. {_image_chance(count)}"
     return "Counted after clean-up."
 
 
@@ -54,11 +54,11 @@ def _conditions(count: LeakCount) -> str:
     return f"{name} above {count.threshold:g} after merging candidates with B = {count.merge_factor:g}"
 
 
-def _image_floor(count: LeakCount) -> str:
-    return f"Floor: the mean image alone matches {count.floor_mean_image}."
+def _image_chance(count: LeakCount) -> str:
+    return f"Chance level: the mean image alone matches {count.floor_mean_image}."
 
 
-def _point_floor(counts: tuple[PointCount, ...]) -> str:
-    floors = [f"{at.non_members} of {at.non_members_of} within {at.radius:g}" for at in counts if at.non_members_of]
-    floor = f" Floor, points never trained on but close beside those that were: {', '.join(floors)}." if floors else ""
-    return f"Found by one of the {counts[0].kept} candidates that are left after clean-up.{floor}"
+def _point_chance(counts: tuple[PointCount, ...]) -> str:
+    matched = [f"{at.non_members} of {at.non_members_of} within {at.radius:g}" for at in counts if at.non_members_of]
+    chance = f" Chance level, held-out points close to the training points: {', '.join(matched)}." if matched else ""
+    return f"Found by one of the {counts[0].kept} candidates that are left after clean-up.{chance}"

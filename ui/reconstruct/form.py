@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from recon_core.attacks import SEARCH_RANGES, AttackSettings
+from recon_core.attacks import ATTACKS, SEARCH_RANGES, AttackSettings, Hinge, LabelPolicy, find_attack
+from recon_core.attacks.registry import all_setting_names
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
-from recon_core.runs.attack_request import PRESETS, attack_request
+from recon_core.runs.attack_request import attack_request, starting_points
 from recon_core.runs.models import MODEL_KINDS, AttackModel
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.scheduling import Places, queue, usual_places
 from recon_core.scheduling.estimates import estimate_reconstruction
 from recon_core.store import RunStore, RunSummary, default_root
-from recon_core.studies.requests import Request, attack_of, queue_request, search_request, warning
-from recon_core.studies.search import SearchConfig
+from recon_core.studies.requests import Request, attack_of, create_requested, search_request, warning
+from recon_core.studies.search import SEARCHED_ATTACK, SearchConfig
 from recon_core.studies.trials import SearchSettings
 from ui.reconstruct.baselines import show_baselines
-from ui.reconstruct.cached import attack_model, open_run
+from ui.reconstruct.cached import attack_model
 from ui.reconstruct.view import show_model_runs
-from ui.shared.faults import told
+from ui.shared.cached import open_run, store_read
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain, sentence
-from ui.shared.forms import config_form, field_paths, fill_form
-from ui.shared.pick import pick_run, run_words, runs_of, show_nothing_yet
+from ui.shared.forms import config_form, field_paths, fill_form, typed_values
+from ui.shared.pages import RECONSTRUCT, TRAIN
+from ui.shared.pick import pick_run, run_label, runs_of, show_nothing_yet
 from ui.shared.places import FIELDS as PLACE_FIELDS
 from ui.shared.places import choose_places
 from ui.shared.store import forget
@@ -38,10 +41,6 @@ FORM, SEARCH_FORM, SEARCH_PLACES = "r", "rs", "rp"
 _NOTE = "r-note"
 
 KINDS = {"attack": "One attack", "search": "Search over hyper-parameters"}
-PRESET_WORDS = {
-    "fast": "fast: ours, a few seconds to a minute",
-    "paper": "paper: the papers' own recipe in double precision, hours",
-}
 GROUPS = {
     "Candidates and time": ("m", "seeds", "iterations", "max_seconds", "seed", "labels"),
     "Steps": ("lr_x", "lr_lam", "momentum", "x_init_scale", "alpha", "alpha_end", "lam_min", "lam_scale"),
@@ -56,10 +55,11 @@ GROUPS = {
         "layer_weights",
         "objective",
     ),
-    "Fast recipe": ("pace", "pace_lam", "search_share", "lr_refine", "ridge", "weight_upper", "input_norm"),
 }
-REST = "Computing"  # whatever setting has no place above
+COMPUTING = "Computing"  # what all attacks have and is not above
 SEARCH_FIELDS = ("trials", "sampler", "ranges", "seed")
+DECIDING = ("labels", "floor", "prior")
+"""Settings that decide which others apply."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def show_form() -> None:
         "Model to attack",
         kinds=MODEL_KINDS,
         key=MODEL,
-        help="Networks trained here, and models brought along from elsewhere.",
+        help="Networks trained here, and imported models.",
     )
     if summary is None:
         show_nothing_yet(
             "There is no model to attack yet.",
             "Train one, which takes seconds, or bring a checkpoint of your own; both are done on the Train page.",
-            "pages/1_Train.py",
+            TRAIN,
             "Train a network or import a model",
         )
         return
@@ -106,14 +106,14 @@ def show_form() -> None:
 
 def _facts(target: Target) -> str:
     model = target.model
-    words = [f"Network {model.architecture}", f"{model.task} task"]
+    facts = [f"Network {model.architecture}", f"{model.task} task"]
     training = model.training
     if training is None:
-        words.append("imported: how it was trained is not known")
+        facts.append("imported: how it was trained is not known")
     else:
         n = (open_run(target.summary.id).result() or {}).get("n")
-        words.append(f"trained here on {n} samples of {training.data.source}, which the attack is not told")
-    return plain(" · ".join(words))
+        facts.append(f"trained here on {n} samples of {training.data.source} (hidden from the attack)")
+    return plain(" · ".join(facts))
 
 
 def _offer_start(target: Target, request: Request | None) -> None:
@@ -132,8 +132,8 @@ def _offer_start(target: Target, request: Request | None) -> None:
         if request is not None:
             st.markdown(_expectation(target, request))
     if pressed and request is not None:
-        with told():
-            run = queue_request(RunStore(default_root()), target.model, request)
+        with errors_shown():
+            run = create_requested(RunStore(default_root()), target.model, request)
             queue.submit(run)
             forget()
             st.query_params["run"] = run.id
@@ -143,38 +143,38 @@ def _offer_start(target: Target, request: Request | None) -> None:
 def _expectation(target: Target, request: Request) -> str:
     """What pressing the button means: how much, how long, and who is before."""
     settings = attack_of(request)
-    words = [f"{settings.m:,} candidates, recipe {settings.recipe}"]
+    facts = [f"{settings.m:,} candidates, recipe {settings.recipe}"]
     times = settings.seeds
     if isinstance(request, SearchConfig):
         times = request.settings.trials
-        words = [f"{times:,} attacks with {words[0]}"]
+        facts = [f"{times:,} attacks with {facts[0]}"]
     elif times > 1:
-        words.append(f"{times} seeds")
+        facts.append(f"{times} seeds")
     seconds = _seconds(target, settings)
     if seconds is not None:
         whole = seconds * times if isinstance(request, SearchConfig) else seconds
         elsewhere = isinstance(request, SearchConfig) and request.cluster is not None
-        words.append(f"about {duration(whole)} {'of work for the cluster' if elsewhere else 'on this machine'}")
+        facts.append(f"about {duration(whole)} {'of work for the cluster' if elsewhere else 'on this machine'}")
     before = len(queue.waiting(RunStore(default_root())))
     if before:
-        words.append(f"{before} in line before it")
-    return " · ".join(words)
+        facts.append(f"{before} queued before it")
+    return " · ".join(facts)
 
 
 def _seconds(target: Target, settings: AttackSettings) -> float | None:
     training = target.model.training
     if training is None:
         return settings.max_seconds
-    return _estimate(str(default_root()), training.model_dump_json(), settings.model_dump_json())
+    return _estimate(training.model_dump_json(), settings.model_dump_json())
 
 
 # New runs make the estimate better, so it is not kept for ever.
-@st.cache_data(ttl=120, max_entries=64, show_spinner="Looking how fast this machine is …")
-def _estimate(root: str, training: str, settings: str) -> float | None:
+@store_read(keep=64, seconds=120, spinner="Estimating the time …")
+def _estimate(store: RunStore, training: str, settings: str) -> float | None:
     return estimate_reconstruction(
         TrainConfig.model_validate_json(training),
         AttackSettings.model_validate_json(settings),
-        RunStore(Path(root)),
+        store,
     )
 
 
@@ -185,46 +185,49 @@ def _options(target: Target) -> Request | None:
         list(KINDS),
         default="attack",
         required=True,
-        format_func=KINDS.get,
+        format_func=lambda kind: KINDS[kind],
         key=KIND,
         bind="query-params",
         persist_state="session",
     )
     imported = target.model.training is None
     known_init = st.toggle(
-        "The start of training is known",
+        "Known initialisation",
         key=KNOWN_INIT,
         disabled=imported,
         bind="query-params",
         persist_state="session",
-        help="Only the change since the start is explained, drawn again from its seed. It helps networks that started "
-        "from large weights. Imported models do not tell how they started.",
+        help="The attack explains only the change since initialisation, which is drawn again from its seed. It helps "
+        "networks with a large initialisation. Imported models do not include their initialisation.",
     )
     known_init = bool(known_init) and not imported
     return _search_options(target, known_init) if kind == "search" else _attack_options(target, known_init)
 
 
-def preset_words(name: str) -> str:
-    return PRESET_WORDS.get(name, f"{name}: hyper-parameters the authors released")
+def preset_label(name: str) -> str:
+    known = ATTACKS.get(name)
+    return f"{name}: {'hyper-parameters the authors released' if known is None else known.description}"
 
 
-def search_recipe_words(name: str) -> str:
-    return "paper: in closed form and single precision" if name == "paper" else name
+def search_recipe_label(name: str) -> str:
+    if name == SEARCHED_ATTACK:
+        return f"{name}: in closed form and single precision"
+    return f"{name}: {find_attack(name).description}"
 
 
 def _attack_options(target: Target, known_init: bool) -> Request | None:
     preset = st.selectbox(
         "Start from",
-        list(PRESETS),
-        format_func=preset_words,
+        list(starting_points()),
+        format_func=preset_label,
         key=PRESET,
         bind="query-params",
         persist_state="session",
         help="A field left empty below takes its value from here; it shows which.",
     )
     base = attack_request(open_run(target.summary.id), target.model, preset, {}, False).settings
-    given = _attack_fields(base, frozenset())
-    with told():
+    given = _attack_fields(target.model, base)
+    with errors_shown():
         return attack_request(open_run(target.summary.id), target.model, preset, given, known_init)
     return None
 
@@ -232,15 +235,15 @@ def _attack_options(target: Target, known_init: bool) -> Request | None:
 def _search_options(target: Target, known_init: bool) -> Request | None:
     st.markdown(
         "Both papers make a hundred attacks with numbers drawn at random, and pool what all of them find. Attacks are "
-        "judged by the residual they end with: no training image is looked at.",
+        "ranked by their final residual: no training image is looked at.",
         width=TEXT_WIDTH,
     )
     run = open_run(target.summary.id)
     search = config_form(SearchSettings, SearchSettings().model_dump(mode="json"), SEARCH_FIELDS, prefix=SEARCH_FORM)
     recipe = st.selectbox(
         "Recipe of each attack",
-        ["paper", "fast"],
-        format_func=search_recipe_words,
+        sorted(ATTACKS, key=lambda name: name != SEARCHED_ATTACK),
+        format_func=search_recipe_label,
         key=SEARCH_RECIPE,
         bind="query-params",
         persist_state="session",
@@ -249,25 +252,42 @@ def _search_options(target: Target, known_init: bool) -> Request | None:
         places = choose_places(SEARCH_PLACES)
     base = search_request(run, target.model, recipe, {}, {}, False).settings.attack
     drawn = SEARCH_RANGES.get(search.get("ranges", "haim2022"), {})
-    given = _attack_fields(base, frozenset(drawn))
-    with told():
+    given = _attack_fields(target.model, base, frozenset(drawn))
+    with errors_shown():
         return search_request(run, target.model, recipe, given, search, known_init, places)
     return None
 
 
-def _attack_fields(base: AttackSettings, drawn: frozenset[str]) -> dict[str, Any]:
-    """The numbers of an attack on tabs; those that a search draws by itself are left out."""
-    placed = {name for names in GROUPS.values() for name in names}
-    groups = {**GROUPS, REST: tuple(n for n in field_paths(AttackSettings) if n not in placed and n != "recipe")}
-    if base.recipe != "fast":
-        del groups["Fast recipe"]
+def _attack_fields(model: AttackModel, base: AttackSettings, drawn: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The settings of an attack on tabs, without those that a search draws by itself or that have no effect."""
     values = base.model_dump(mode="json")
+    now = {**values, **typed_values(DECIDING, prefix=FORM)}
+    names = [name for name in field_paths(type(base)) if name not in drawn and applies(name, now, planar=model.planar)]
+    groups = _groups(base, names)
     given: dict[str, Any] = {}
-    for tab, names in zip(st.tabs(list(groups)), groups.values(), strict=True):
+    for tab, shown in zip(st.tabs(list(groups)), groups.values(), strict=True):
         with tab:
-            shown = [name for name in names if name not in drawn]
-            given |= config_form(AttackSettings, values, shown, prefix=FORM)
+            given |= config_form(type(base), values, shown, prefix=FORM)
     return given
+
+
+def applies(name: str, settings: Mapping[str, Any], *, planar: bool) -> bool:
+    """Whether a setting has any effect: points have no pixels, and multipliers of learnt sign no lower bound."""
+    if name in ("prior", "weight_prior", "box_low", "box_high", "rho"):
+        return not planar and (name == "prior" or settings.get("prior") != "off")
+    if name in ("floor", "weight_floor"):
+        return settings.get("labels") != LabelPolicy.LEARNT and (name == "floor" or settings.get("floor") != Hinge.OFF)
+    return name != "recipe"  # chosen above
+
+
+def _groups(base: AttackSettings, names: Sequence[str]) -> dict[str, list[str]]:
+    """`names` of settings of this attack by tab; its very own have one that is called by its name."""
+    groups = {title: [name for name in group if name in names] for title, group in GROUPS.items()}
+    placed = {name for group in groups.values() for name in group}
+    rest = [name for name in names if name not in placed]
+    groups[f"Attack {base.recipe}"] = [name for name in rest if name not in AttackSettings.model_fields]
+    groups[COMPUTING] = [name for name in rest if name in AttackSettings.model_fields]
+    return {title: group for title, group in groups.items() if group}
 
 
 def _take_up_address() -> None:
@@ -285,25 +305,25 @@ def _take_up_address() -> None:
         # Into the address as well, where Streamlit itself puts only what somebody types. The kind of attack goes
         # there alone: a widget with a default does not like to be told otherwise behind its back.
         st.session_state.pop(KIND, None)
-        st.switch_page("pages/2_Reconstruct.py", query_params=_address(kind))
+        st.switch_page(RECONSTRUCT.file, query_params=_address(kind))
     if note := st.session_state.pop(_NOTE, None):
         st.warning(plain(note) + ".", icon=":material/warning:")
 
 
 def _address(kind: str | None) -> dict[str, str]:
-    """What the form holds, as the widgets write it into the address: choices by the words they are shown with."""
-    models = {run.id: run_words(run) for run in runs_of(MODEL_KINDS)}
-    words = {
+    """What the form holds, as the widgets write it into the address: choices by the labels they are shown with."""
+    models = {run.id: run_label(run) for run in runs_of(MODEL_KINDS)}
+    spell: dict[str, Callable[[Any], str | None]] = {
         MODEL: models.get,
-        PRESET: preset_words,
-        SEARCH_RECIPE: search_recipe_words,
+        PRESET: preset_label,
+        SEARCH_RECIPE: search_recipe_label,
         KNOWN_INIT: lambda known: "true" if known else None,
     }
-    keys = [f"{FORM}_{name}" for name in field_paths(AttackSettings) if name != "recipe"]
+    keys = [f"{FORM}_{name}" for name in all_setting_names() if name != "recipe"]
     keys += [f"{SEARCH_FORM}_{name}" for name in SEARCH_FIELDS]
     keys += [f"{SEARCH_PLACES}_{name}" for name in PLACE_FIELDS]
-    held = {key: st.session_state.get(key) for key in (*words, *keys)}
-    found = {key: words.get(key, str)(value) for key, value in held.items() if value is not None}
+    held = {key: st.session_state.get(key) for key in (*spell, *keys)}
+    found = {key: spell.get(key, str)(value) for key, value in held.items() if value is not None}
     return {key: text for key, text in {KIND: KINDS.get(kind or ""), **found}.items() if text}
 
 
@@ -321,8 +341,9 @@ def _fill_from(run_id: str) -> str:
     run = open_run(run_id)
     if run.kind not in ("reconstruct", "search"):
         raise InputError(f"run {run.id} is of kind {run.kind} and has no settings of an attack; choose another run")
-    kind = SearchConfig if run.kind == "search" else ReconstructConfig
-    config = parse_config(kind, run.config)
+    config: ReconstructConfig | SearchConfig = (
+        parse_config(SearchConfig, run.config) if run.kind == "search" else parse_config(ReconstructConfig, run.config)
+    )
     _choose_model(config.model)
     model_run, model = open_run(config.model), attack_model(config.model)
     st.session_state[KNOWN_INIT] = config.known_init
@@ -338,7 +359,7 @@ def _fill_from(run_id: str) -> str:
     else:
         st.session_state[PRESET] = str(settings.recipe)
         base = attack_request(model_run, model, str(settings.recipe), {}, False).settings
-    fill_form(AttackSettings, base.model_dump(mode="json"), settings.model_dump(mode="json"), prefix=FORM)
+    fill_form(type(base), base.model_dump(mode="json"), settings.model_dump(mode="json"), prefix=FORM)
     return "search" if isinstance(config, SearchConfig) else "attack"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from recon_core.analysis.search import LEAST_TRIALS, TrialTable
-from recon_core.plots.search import PARAMETER_WORDS
+from recon_core.plots.search import PARAMETER_LABELS
 from ui.reconstruct.cached import Chart, search_charts
 from ui.shared.figures import show_figure
 from ui.shared.formatting import number, plain
@@ -28,8 +28,8 @@ def show_search(run: RunDetails) -> None:
         _show_chart(run, charts.trials, "trials")
     with right:
         if charts.importance is None:
-            st.markdown("**Which numbers mattered**")
-            st.caption(f"Said after {LEAST_TRIALS} trials, and where they did not all end alike.")
+            st.markdown("**Hyper-parameter importance**")
+            st.caption(f"Shown after {LEAST_TRIALS} trials with different results.")
         _show_chart(run, charts.importance, "importance")
     _show_chart(run, charts.parallel, "parallel")
     _show_table(table)
@@ -54,8 +54,8 @@ def _show_best(run: RunDetails, table: TrialTable) -> None:
     columns[0].metric("trials ended", f"{ended:,} of {asked:,}" if isinstance(asked, int) else f"{ended:,}")
     columns[1].metric("best residual so far", "–" if best is None or best.value is None else number(best.value))
     if best is not None:
-        words = [f"{PARAMETER_WORDS.get(name, name)} {value:.3g}" for name, value in best.params.items()]
-        columns[2].markdown(plain(f"The best is trial {best.number + 1}: {'; '.join(words)}."))
+        facts = [f"{PARAMETER_LABELS.get(name, name)} {value:.3g}" for name, value in best.params.items()]
+        columns[2].markdown(plain(f"The best is trial {best.number + 1}: {'; '.join(facts)}."))
 
 
 def _show_table(table: TrialTable) -> None:

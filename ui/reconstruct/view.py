@@ -1,4 +1,4 @@
-"""One attempt at reconstruction, under way or over: what it explains, what it sees, and what an examiner would say."""
+"""One reconstruction, running or finished: residual, candidates, and the count against the training data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ui.reconstruct.cached import (
     PictureKey,
     attacked_model,
     counted,
-    examiner,
+    evaluator,
     mosaic,
     multiplier_chart,
     picture,
@@ -26,11 +26,12 @@ from ui.reconstruct.cached import (
     steady_key,
     truth,
 )
-from ui.reconstruct.counts import EXAMINER, show_count
+from ui.reconstruct.counts import SCORED, show_count
 from ui.reconstruct.search import show_search
 from ui.shared.figures import show_figure
 from ui.shared.formatting import number, plain, sentence
 from ui.shared.live import keep_fresh
+from ui.shared.pages import MATCH
 from ui.shared.run_panel import show_live_run
 from ui.shared.runs import is_active, show_runs
 from ui.shared.store import RunDetails, recent_runs, run_details
@@ -46,7 +47,7 @@ COLUMNS = 20
 _CHART = 340  # pixels
 
 
-def show_attempt(run_id: str) -> None:
+def show_reconstruction(run_id: str) -> None:
     """The page of one run; `run_id` may come from an address."""
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
@@ -74,7 +75,7 @@ def show_model_runs(model_id: str) -> None:
         return [run for run in recent_runs() if run.kind in CANDIDATE_KINDS and model_id in run.parents]
 
     def show() -> None:
-        st.subheader("Attempts on this model", anchor=False)
+        st.subheader("Reconstructions of this model", anchor=False)
         runs = found()
         if runs:
             show_runs(runs)
@@ -87,7 +88,7 @@ def show_model_runs(model_id: str) -> None:
 def _title(run: RunDetails, model_id: str | None) -> str:
     """What is done to which model."""
     names = {summary.id: summary.name for summary in recent_runs()}
-    model = "a model that is gone" if model_id is None else names.get(model_id, model_id)
+    model = "a deleted model" if model_id is None else names.get(model_id, model_id)
     baseline = run.config.get("baseline")
     if run.kind == "search":
         return f"Search on {model}"
@@ -101,9 +102,9 @@ def _offer_match(run: RunDetails, model_id: str | None) -> None:
         "Match with the training images",
         key=f"match-{run.id}",
         icon=":material/compare:",
-        help="Which of them came back, and how well; with all floors.",
+        help="Which of them were reconstructed, and how well; with all chance levels.",
     ):
-        st.switch_page("pages/3_Match.py", query_params={"from": run.id})
+        st.switch_page(MATCH.file, query_params={"from": run.id})
 
 
 def _show(run: RunDetails, model_id: str | None) -> None:
@@ -114,7 +115,7 @@ def _show(run: RunDetails, model_id: str | None) -> None:
         show_search(run)
         st.subheader("Candidates", anchor=False)
         st.caption(
-            "Of the trial under way." if is_active(run.status) else "Of all complete trials, those of the best first."
+            "Of the running trial." if is_active(run.status) else "Of all complete trials, those of the best first."
         )
     key = picture_key(run.id)
     if key is None:
@@ -128,7 +129,7 @@ def _show(run: RunDetails, model_id: str | None) -> None:
     boxes = st.columns(2)
     explained = _show_explained(run, boxes[0])
     with boxes[int(explained)]:
-        _show_examiner(run, model_id, key)
+        _show_score(run, model_id, key)
     if found.planar:
         left, right = st.columns((3, 2), gap="large")
         with left:
@@ -148,11 +149,11 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
         return False
     residual = run.last_metrics.get("residual")
     with place, st.container(border=True):
-        st.markdown(":material/visibility: **All the attack knows about how well it does**")
-        words = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
-        st.metric("of the weights explained by the candidates", words)
+        st.markdown(":material/visibility: **What the attack itself can measure**")
+        text = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
+        st.metric("of the weights explained by the candidates", text)
         shown = "not a finite number" if residual is None else number(float(residual))
-        st.caption(f"The residual is {shown}: squared weights left over, as a part of all.")
+        st.caption(f"Relative KKT residual {shown}: the share of the squared weights left unexplained.")
     return True
 
 
@@ -174,7 +175,7 @@ def _show_candidates(newest: PictureKey) -> None:
             list(TileOrder),
             default=TileOrder.PLACE,
             required=True,
-            format_func=ORDERS.get,
+            format_func=lambda order: ORDERS[order],
             key=ORDER,
             bind="query-params",
             persist_state="session",
@@ -188,10 +189,10 @@ def _show_candidates(newest: PictureKey) -> None:
     if laid_out is None:
         return
     when = "as the run left them" if laid_out.step is None else f"at step {laid_out.step:,}"
-    words = f"{laid_out.shown:,} of {laid_out.total:,} candidates {when}"
-    st.image(laid_out.png, width="stretch", output_format="PNG", alt=words)
+    text = f"{laid_out.shown:,} of {laid_out.total:,} candidates {when}"
+    st.image(laid_out.png, width="stretch", output_format="PNG", alt=text)
     st.caption(
-        f"{words}, each stretched from its own darkest to its own brightest value. The mean of the training images is "
+        f"{text}, each stretched from its own darkest to its own brightest value. The mean of the training images is "
         "not added: the attack does not know it."
     )
 
@@ -203,16 +204,16 @@ def _choose_moment(newest: PictureKey) -> PictureKey:
         return newest
     final = len(steps)
     place = st.select_slider(
-        "How they got there",
+        "Step",
         range(final + 1),
         value=final,
         format_func=lambda index: "the end" if index == final else f"step {steps[index]:,}",
-        key=f"r-moment-{newest.run_id}",
+        key=f"r-moment-{newest.run.run_id}",
         help="Arrow keys move through the pictures the attack kept on its way.",
     )
     if place is None or place == final:
         return newest
-    return PictureKey(newest.root, newest.run_id, newest.version, int(place))
+    return PictureKey(newest.run, int(place))
 
 
 def _show_points(model_id: str | None, key: PictureKey) -> None:
@@ -220,24 +221,24 @@ def _show_points(model_id: str | None, key: PictureKey) -> None:
     assert found is not None
     known = model_id is not None and truth(model_id) is Truth.AT_HAND
     shown = known and st.toggle(
-        "Show the training points, which only the examiner knows",
+        "Show the training points (the attack never sees them)",
         value=True,
         key=TRUTH,
         bind="query-params",
         persist_state="session",
     )
-    points = examiner(model_id).points() if shown and model_id is not None else None
+    points = evaluator(model_id).points() if shown and model_id is not None else None
     drawn = plot_candidate_points(found.candidates, found.labels, found.multipliers, points)
-    show_figure(drawn, name=f"{key.run_id}-points", key="r-points", height=620)
+    show_figure(drawn, name=f"{key.run.run_id}-points", key="r-points", height=620)
 
 
-def _show_examiner(run: RunDetails, model_id: str | None, key: PictureKey) -> None:
+def _show_score(run: RunDetails, model_id: str | None, key: PictureKey) -> None:
     """How much came back, in a frame of its own: nobody may take it for something the attack knows."""
     if model_id is None:
         return
     known = truth(model_id)
     with st.container(border=True):
-        st.markdown(f":material/visibility_off: **{EXAMINER}**")
+        st.markdown(f":material/visibility_off: **{SCORED}**")
         if known is not Truth.AT_HAND:
             st.caption(plain(sentence(known)))
             return

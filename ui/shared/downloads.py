@@ -1,4 +1,4 @@
-"""Files to take along, made only when somebody asks for them."""
+"""Downloads, made only when somebody asks for them."""
 
 from __future__ import annotations
 

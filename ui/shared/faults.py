@@ -12,7 +12,7 @@ from ui.shared.formatting import plain, sentence
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def errors_shown() -> Iterator[None]:
     """Show the engine's one-sentence failures in place of what could not be drawn."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Figures on a page: in the page's own colours, light or dark, with the figure and its numbers to take along."""
+"""Figures on a page: in the page's own colours, light or dark, with the figure and its numbers as downloads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show_figure(
     to make, is kept. Gives what `st.plotly_chart` gives, which with `on_select` is the selection.
     """
     if show_title:
-        title, conditions = figure_words(figure)
+        title, conditions = figure_texts(figure)
         with st.container(gap="xxsmall"):
             if title:
                 st.markdown(f"**{plain(title)}**")
@@ -65,7 +65,7 @@ def show_figure(
         selection_mode=selection_mode,
         config=chart_config(name),
         width="stretch",
-        alt=" – ".join(filter(None, figure_words(figure))) or name,
+        alt=" – ".join(filter(None, figure_texts(figure))) or name,
     )
     if caption:
         st.caption(plain(caption))
@@ -78,7 +78,7 @@ def _kept_copy(key: str, version: str, height: int | None, _figure: go.Figure) -
     return on_page(_figure, height=height)
 
 
-def figure_words(figure: go.Figure) -> tuple[str, str]:
+def figure_texts(figure: go.Figure) -> tuple[str, str]:
     """Title and caption of a figure as plain text; empty where it has none."""
     title = figure.layout.title
     return _untagged(title.text), _untagged(title.subtitle.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -53,6 +54,11 @@ def when(moment: datetime, now: datetime) -> str:
     if seconds < _DAY:
         return f"{seconds // 3600:.0f} h ago"
     return f"{seconds // _DAY:.0f} d ago"
+
+
+def signed(value: float) -> str:
+    """A logarithm to one decimal, with a real minus sign; a dash where there is no number."""
+    return f"{value:.1f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "–"
 
 
 def number(value: float) -> str:

@@ -15,6 +15,9 @@ import streamlit as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from recon_core.names import RegisteredName
+from ui.shared.labels import help_of, label_of
+
 COLUMNS = 3
 NOTHING = "none"
 
@@ -30,7 +33,7 @@ def config_form(
     for start in range(0, len(fields), COLUMNS):
         for column, path in zip(st.columns(COLUMNS), fields[start : start + COLUMNS], strict=False):
             with column:
-                value = _widget(_field(kind, path), path, _lookup(base, path), f"{prefix}_{path}")
+                value = _widget(kind, path, _lookup(base, path), f"{prefix}_{path}")
             if value != "":
                 _put(given, path, value)
     return given
@@ -44,6 +47,23 @@ def fill_form(kind: type[BaseModel], base: Mapping[str, Any], config: Mapping[st
         taken_back = None if listed else NOTHING
         # Emptied rather than forgotten: what the address says would come back.
         st.session_state[f"{prefix}_{path}"] = (None if listed else "") if text == usual else text or taken_back
+
+
+def typed_values(paths: Sequence[str], *, prefix: str) -> dict[str, Any]:
+    """What stands in these fields at this moment, before the form is drawn, nested like the config."""
+    given: dict[str, Any] = {}
+    for path in paths:
+        key = f"{prefix}_{path}"
+        text = st.session_state[key] if key in st.session_state else st.query_params.get(key)
+        if text:
+            _put(given, path, None if str(text).strip().lower() == NOTHING else text)
+    return given
+
+
+def labelled(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was filled in, by the labels of the fields."""
+    values = {path: _lookup(given, path) for path in field_paths(kind) if _holds(given, path)}
+    return {label_of(*_owner(kind, path)): value for path, value in values.items()}
 
 
 def field_paths(kind: type[BaseModel]) -> list[str]:
@@ -67,13 +87,14 @@ def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _widget(field: FieldInfo, path: str, usual: Any, key: str) -> Any:
+def _widget(kind: type[BaseModel], path: str, usual: Any, key: str) -> Any:
     """What was filled in: text, None where `none` was typed, "" where nothing was."""
-    label = path.rpartition(".")[2].replace("_", " ")
+    owner, name = _owner(kind, path)
+    field, label = owner.model_fields[name], label_of(owner, name)
     shown = _text(usual) if usual is not None else _text(field.get_default()) or NOTHING
     settings: dict[str, Any] = {
         "key": key,
-        "help": field.description,
+        "help": help_of(owner, name, path),
         "bind": "query-params",
         "persist_state": "session",
     }
@@ -88,6 +109,8 @@ def _choices(annotation: Any) -> list[str]:
     """The values a field may take, where they can be listed."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [str(member.value) for member in annotation]
+    if isinstance(annotation, type) and issubclass(annotation, RegisteredName):
+        return list(annotation.names())
     if annotation is bool:
         return ["true", "false"]
     origin = get_origin(annotation)
@@ -99,11 +122,17 @@ def _choices(annotation: Any) -> list[str]:
     return []
 
 
-def _field(kind: type[BaseModel], path: str) -> FieldInfo:
+def _owner(kind: type[BaseModel], path: str) -> tuple[type[BaseModel], str]:
+    """The class that has the field `path`, and the field's own name."""
     group, _, name = path.rpartition(".")
     owner = kind.model_fields[group].annotation if group else kind
     assert isinstance(owner, type)
     assert issubclass(owner, BaseModel)
+    return owner, name
+
+
+def _field(kind: type[BaseModel], path: str) -> FieldInfo:
+    owner, name = _owner(kind, path)
     return owner.model_fields[name]
 
 
@@ -112,6 +141,14 @@ def _lookup(values: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
+
+
+def _holds(values: Mapping[str, Any], path: str) -> bool:
+    *groups, name = path.split(".")
+    node: Any = values
+    for group in groups:
+        node = node.get(group, {})
+    return name in node
 
 
 def _put(values: dict[str, Any], path: str, value: Any) -> None:

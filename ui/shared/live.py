@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from ui.shared.faults import told
+from ui.shared.faults import errors_shown
 
 BUSY_SECONDS = 1
 IDLE_SECONDS = 5  # so that a run started in a shell shows up by itself
@@ -18,7 +18,7 @@ def keep_fresh(draw: Callable[[], None], is_busy: Callable[[], bool], busy_secon
 
     @st.fragment(run_every=busy_seconds if busy else IDLE_SECONDS)
     def part() -> None:
-        with told():  # on the timer's reruns the page's own handler is not there
+        with errors_shown():  # on the timer's reruns the page's own handler is not there
             draw()
             if is_busy() != busy:
                 st.rerun()  # the timer's period is fixed when the fragment is made

@@ -8,6 +8,7 @@ import streamlit as st
 
 from recon_core.store import RunState, RunSummary
 from ui.shared.formatting import plain
+from ui.shared.pages import Page
 from ui.shared.store import recent_runs
 
 Condition = Callable[[RunSummary], bool]
@@ -40,7 +41,7 @@ def pick_run(
     chosen = st.selectbox(
         label,
         list(found),
-        format_func=lambda run_id: run_words(found[run_id]) if run_id in found else run_id,
+        format_func=lambda run_id: run_label(found[run_id]) if run_id in found else run_id,
         key=key,
         help=help,
         bind="query-params",
@@ -65,7 +66,7 @@ def pick_runs(
         label,
         list(found),
         default=[run_id for run_id in default if run_id in found],
-        format_func=lambda run_id: run_words(found[run_id]) if run_id in found else run_id,
+        format_func=lambda run_id: run_label(found[run_id]) if run_id in found else run_id,
         key=key,
         max_selections=max_selections,
         help=help,
@@ -76,14 +77,14 @@ def pick_runs(
     return [found[run_id] for run_id in chosen if run_id in found]
 
 
-def run_words(run: RunSummary) -> str:
+def run_label(run: RunSummary) -> str:
     """A run in a list: the user's name for it where there is one, and always its id."""
     return run.id if run.name == run.id else f"{run.name} · {run.id}"
 
 
-def show_nothing_yet(what: str, next_step: str, page: str | None = None, page_label: str | None = None) -> None:
+def show_nothing_yet(what: str, next_step: str, page: Page | None = None, label: str | None = None) -> None:
     """An empty state: what is missing, and the way to it."""
     with st.container(border=True, width=860):
         st.markdown(f"**{plain(what)}** {next_step}")
         if page is not None:
-            st.page_link(page, label=page_label, icon=":material/arrow_forward:")
+            st.page_link(page.file, label=label or page.title, icon=":material/arrow_forward:")

@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from ui.shared.faults import told
-from ui.shared.figures import chart_config, figure_words, has_panels, on_page
+from ui.shared.faults import errors_shown
+from ui.shared.figures import chart_config, figure_texts, has_panels, on_page
 from ui.shared.formatting import plain
 
 TEXT_SIZE, PANEL_TEXT_SIZE = 24, 18  # pixels; axes are read from the last row
@@ -85,13 +85,13 @@ def present(slides: Sequence[Slide]) -> None:
         st.markdown(f"{place + 1} of {len(slides)}", width="content")
         _move_button("On", names, place + 1, ":material/arrow_forward:", "Right")
         st.button("Leave", key="presenter-leave", icon=":material/close:", on_click=_leave, shortcut="Esc")
-    with figure, told():
+    with figure, errors_shown():
         _show(slides[place])
 
 
 def _show(slide: Slide) -> None:
     shown = slide.draw()
-    title, caption = (shown.title, shown.caption) if isinstance(shown, SlideTable) else figure_words(shown)
+    title, caption = (shown.title, shown.caption) if isinstance(shown, SlideTable) else figure_texts(shown)
     with st.container(key="presenter-words", gap="xsmall"):
         st.header(plain(title or slide.name), anchor=False)
         st.markdown(plain(caption))

@@ -9,20 +9,13 @@ import streamlit as st
 from recon_core.errors import AfterimageError
 from recon_core.scheduling import NOWHERE, move, queue
 from recon_core.store import Run, RunState, RunStore, Status, default_root, dependents_among
-from ui.shared.faults import told
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.live import keep_fresh
+from ui.shared.pages import FORM_PAGES
 from ui.shared.runs import is_active, show_standing, show_state
 from ui.shared.store import RunDetails, forget, recent_runs, run_details
 
-# Where a run's settings can be taken up in a form; the page reads `?from=<run id>`.
-FORM_PAGES = {
-    "train": "pages/1_Train.py",
-    "reconstruct": "pages/2_Reconstruct.py",
-    "search": "pages/2_Reconstruct.py",
-    "match": "pages/3_Match.py",
-    "study": "pages/5_Studies.py",
-}
 _RESUMABLE = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
 _LOG_LINES_OF_A_DEAD_RUN = 8
 
@@ -58,14 +51,14 @@ def _pace(status: Status) -> str:
         return ""
     if status.state is RunState.RUNNING and status.step:
         return f"{status.step / status.seconds:,.3g} steps/s · {duration(status.seconds)} so far"
-    return f"worked {duration(status.seconds)}"
+    return f"duration {duration(status.seconds)}"
 
 
 def show_actions(run: RunDetails) -> None:
     """Cancel or resume, settings into a form, another name, deletion."""
     with st.container(horizontal=True, gap="small"):
         if is_active(run.status) and st.button("Cancel", key=f"cancel-{run.id}", icon=":material/stop_circle:"):
-            _do(lambda: queue.cancel(_open(run.id)), "It was over already.")
+            _do(lambda: queue.cancel(_open(run.id)), "It had already ended.")
         if run.status.state in _RESUMABLE and st.button(
             "Resume", key=f"resume-{run.id}", icon=":material/play_circle:", type="primary"
         ):
@@ -87,7 +80,7 @@ def show_actions(run: RunDetails) -> None:
             icon=":material/content_copy:",
             help="Fills the form with them.",
         ):
-            st.switch_page(FORM_PAGES[run.kind], query_params={"from": run.id})
+            st.switch_page(FORM_PAGES[run.kind].file, query_params={"from": run.id})
         with st.popover("Rename", icon=":material/edit:"):
             name = st.text_input("Name", value=run.name, max_chars=120, key=f"name-{run.id}")
             if st.button("Save the name", key=f"rename-{run.id}", disabled=not name or name == run.name):
@@ -102,9 +95,9 @@ def _show_deletion(run: RunDetails) -> None:
     if dependents:
         names = ", ".join(plain(found.name) for found in dependents[:5])
         more = f" and {len(dependents) - 5} more" if len(dependents) > 5 else ""
-        st.markdown(f"With it go the {len(dependents)} runs made from it: {names}{more}.")
+        st.markdown(f"This also deletes the {len(dependents)} runs made from it: {names}{more}.")
     if st.button("Yes, delete", key=f"delete-{run.id}", type="primary"):
-        with told():
+        with errors_shown():
             RunStore(default_root()).delete(run.id, with_dependents=True)
             forget()
             st.query_params.pop("run", None)

@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple
 import streamlit as st
 
 from recon_core.store import RunState, RunSummary, Status
+from recon_core.units import LOG10_LOSS, log10_loss
 from ui.shared.downloads import offer_file
-from ui.shared.formatting import duration, number, plain, shortened, when
+from ui.shared.formatting import duration, number, plain, shortened, signed, when
+from ui.shared.labels import section_labels
 from ui.shared.store import RunDetails, exported_zip
 
 PAGE_SIZE = 15
@@ -27,15 +29,15 @@ FIGURE_NAMES = {
     "train_error": "training error",
     "test_error": "test error",
     "test_loss": "test loss",
-    "log_loss": "natural log of the loss",
+    "log_loss": LOG10_LOSS,
     "margin_min": "smallest margin",
     "on_margin": "samples on the margin",
     "kkt_layer1": "KKT residual of layer 1",
     "kkt": "KKT residual of all layers",
-    "gradient_norm": "gradient norm over decay",
+    "gradient_norm": "gradient norm / decay term",
 }
 _PERCENTAGES = {"train_error", "test_error"}
-_SHOWN_ELSEWHERE = {"step", "seconds", "loss"}  # a loss of e^-1000 would read as 0; its logarithm does not
+_LEFT_OUT = {"step", "seconds", "loss"}  # a loss of 10^-400 would read as 0; its logarithm does not
 
 
 class Look(NamedTuple):
@@ -76,7 +78,7 @@ def show_runs(runs: Sequence[RunSummary]) -> None:
     page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
     now = datetime.now(UTC)
     with listing:
-        headings = ("Run", "State", "Progress", "Time worked", "Created")
+        headings = ("Run", "State", "Progress", "Duration", "Created")
         for column, heading in zip(st.columns(_LIST_COLUMNS), headings, strict=True):
             column.caption(heading)
         for run in runs[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]:
@@ -114,8 +116,8 @@ def show_progress(status: Status) -> None:
     message = plain(status.message)
     if status.state is RunState.RUNNING:
         left = time_left(status)
-        words = [steps, f"about {duration(left)} left" if left else "", message]
-        text = " · ".join(filter(None, words))
+        facts = [steps, f"about {duration(left)} left" if left else "", message]
+        text = " · ".join(filter(None, facts))
         if status.total:
             st.progress(min(status.step / status.total, 1.0), text=text)
         else:
@@ -123,7 +125,7 @@ def show_progress(status: Status) -> None:
     elif status.state is RunState.DONE:
         st.markdown(message or f"{status.step:,} steps")
     elif status.state is RunState.QUEUED:
-        st.markdown(message or "waiting for its turn")
+        st.markdown(message or "queued")
     else:
         st.markdown(message or steps)
 
@@ -136,7 +138,7 @@ def time_left(status: Status) -> float | None:
 
 
 def show_run(run: RunDetails) -> None:
-    """One run: how it stands, what came out, what was asked for, its log, and the way to take it along."""
+    """One run: how it stands, what came out, what was asked for, its log, and its downloads."""
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(run.status.state)
         st.markdown(_facts(run), width="content")
@@ -157,7 +159,7 @@ def show_run(run: RunDetails) -> None:
     else:
         st.caption("Nothing has been written to the log yet.")
 
-    st.subheader("Take it along", anchor=False)
+    st.subheader("Download", anchor=False)
     if run.command:
         st.markdown("This command repeats the run:")
         st.code(shlex.join(run.command), language=None, wrap_lines=True)
@@ -177,7 +179,7 @@ def _facts(run: RunDetails) -> str:
     now = datetime.now(UTC)
     facts = [plain(run.kind), f"created {when(datetime.fromisoformat(run.created), now)}"]
     if run.status.seconds:
-        facts.append(f"worked {duration(run.status.seconds)}")
+        facts.append(f"duration {duration(run.status.seconds)}")
     if run.name != run.id:
         facts.append(f"`{run.id}`")
     return " · ".join(facts)
@@ -198,10 +200,16 @@ def top_figures(values: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for key in dict.fromkeys([*FIGURE_NAMES, *values]):
         value = values.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _SHOWN_ELSEWHERE:
+        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _LEFT_OUT:
             name = FIGURE_NAMES.get(key, key.replace("_", " "))
-            found[name] = f"{value:.1%}" if key in _PERCENTAGES else number(value)
+            found[name] = _figure(key, value)
     return dict(list(found.items())[:FIGURES_SHOWN])
+
+
+def _figure(key: str, value: float) -> str:
+    if key == "log_loss":
+        return signed(log10_loss(float(value)))
+    return f"{value:.1%}" if key in _PERCENTAGES else number(value)
 
 
 def _show_figures(figures: Mapping[str, str]) -> None:
@@ -221,10 +229,11 @@ def show_settings(config: Mapping[str, Any]) -> None:
     if rest:
         sections["run"] = rest
     for column, (section, values) in zip(st.columns(len(sections)), sections.items(), strict=True):
+        title, labels = section_labels(section, values)
         with column:
-            st.markdown(f"**{plain(section)}**")
+            st.markdown(f"**{plain(title)}**")
             st.table(
-                {plain(key): plain(_setting(value)) for key, value in values.items() if value is not None},
+                {plain(labels[key]): plain(_setting(value)) for key, value in values.items() if value is not None},
                 border="horizontal",
                 hide_header=True,
             )

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
-
 from recon_core.errors import InputError
 from recon_core.runs import baseline_runs
 from recon_core.store import Run, RunStore, RunSummary, Status, default_root
+from ui.shared.cached import store_read
 
 LOG_LINES = 20
 
@@ -38,20 +37,14 @@ class RunDetails:
 
 def recent_runs() -> list[RunSummary]:
     """All runs in the store, the newest first, at most a second old."""
-    return list(_list(str(default_root())))
+    return list(_list())
 
 
 # A second is what a viewer does not notice, and makes twenty open tabs cost as much as one. Summaries cannot be
 # changed, so all pages may have the same ones: a copy of two thousand for each question would cost more than the list.
-@st.cache_resource(ttl=1, max_entries=4, show_spinner=False)
-def _list(root: str) -> tuple[RunSummary, ...]:
-    return tuple(store_at(root).list())
-
-
-@st.cache_resource(max_entries=4, show_spinner=False)
-def store_at(root: str) -> RunStore:
-    """One store for all pages: it remembers what it has read of each run."""
-    return RunStore(Path(root))
+@store_read(keep=4, seconds=1, shared=True)
+def _list(store: RunStore) -> tuple[RunSummary, ...]:
+    return tuple(store.list())
 
 
 def baseline_of(run_id: str) -> str | None:
@@ -62,20 +55,18 @@ def baseline_of(run_id: str) -> str | None:
 def forget() -> None:
     """Read anew what a page has just changed."""
     _list.clear()
-    _details.clear()
+    run_details.clear()
 
 
-def run_details(run_id: str) -> RunDetails:
+@store_read(keep=64, seconds=1)
+def run_details(store: RunStore, run_id: str) -> RunDetails:
     """One run, whatever state its folder is in, at most a second old. `run_id` may come from an address."""
-    return _details(str(default_root()), run_id)
-
-
-@st.cache_data(ttl=1, max_entries=64, show_spinner=False)
-def _details(root: str, run_id: str) -> RunDetails:
     try:
-        return _read(RunStore(Path(root)).open(run_id))
+        return _read(store.open(run_id))
     except OSError as error:
-        raise InputError(f"run {run_id} in {root} cannot be read ({error.strerror}); check who may read it") from None
+        raise InputError(
+            f"run {run_id} in {store.root} cannot be read ({error.strerror}); check who may read it"
+        ) from None
 
 
 def _read(run: Run) -> RunDetails:

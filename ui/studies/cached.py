@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import streamlit as st
 
 from recon_core.analysis.leakage import LeakPanel
 from recon_core.analysis.studies import AlignedGrid, StudyTable
 from recon_core.config import parse_config
-from recon_core.store import RunStore, default_root
+from recon_core.store import Run, RunStore, default_root
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.costs import StudyCost, single_thread_estimator, study_cost
-from recon_core.studies.figures import Exhibit, exhibits
+from recon_core.studies.figures import StudyFigure, study_figures
 from recon_core.studies.plan import StudyPlan
 from recon_core.studies.record import FILE
 from recon_core.studies.results import StudyResults, aligned, scatters, study_results
+from ui.shared.cached import open_run, run_read, store_read
 
 PICTURES = 60
 """Pairs shown of one model, at most."""
 
 
-def catalogue_costs() -> dict[tuple[str, str], StudyCost]:
+@store_read(keep=4, seconds=600, spinner="Estimating how long each study takes on this machine …")
+def catalogue_costs(store: RunStore) -> dict[tuple[str, str], StudyCost]:
     """Of every built-in study, by name and size."""
-    return _catalogue_costs(str(default_root()))
-
-
-@st.cache_data(ttl=600, max_entries=4, show_spinner="Estimating how long each study takes on this machine …")
-def _catalogue_costs(root: str) -> dict[tuple[str, str], StudyCost]:
-    estimator = single_thread_estimator(RunStore(Path(root)))
+    estimator = single_thread_estimator(store)
     return {
         (study.name, str(size)): study_cost(study.plan(size), estimator)
         for study in CATALOGUE.values()
@@ -44,33 +40,36 @@ def built_in_plan(name: str, size: str) -> StudyPlan:
 
 
 def cost_of(plan: StudyPlan) -> StudyCost:
-    return _cost(str(default_root()), plan.model_dump_json())
+    return _cost(plan.model_dump_json())
 
 
-@st.cache_data(ttl=60, max_entries=64, show_spinner="Estimating the time …")
-def _cost(root: str, plan: str) -> StudyCost:
-    return study_cost(parse_config(StudyPlan, json.loads(plan)), single_thread_estimator(RunStore(Path(root))))
+@store_read(keep=64, seconds=60, spinner="Estimating the time …")
+def _cost(store: RunStore, plan: str) -> StudyCost:
+    return study_cost(parse_config(StudyPlan, json.loads(plan)), single_thread_estimator(store))
 
 
-def results_of(run_id: str) -> StudyResults:
+def _version(run: Run) -> str:
+    """Changes when a model is begun or finished; the run's progress, many times a second, does not bear on it."""
+    try:
+        found = (run.dir / f"{FILE}.json").stat()
+    except FileNotFoundError:  # not begun
+        return ""
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+
+@run_read(keep=16, shared=True, version=_version)
+def results_of(run: Run) -> StudyResults:
     """What a study has found so far."""
-    return _results(str(default_root()), run_id, _version(run_id))
+    return study_results(RunStore(run.dir.parent), run.id)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _results(root: str, run_id: str, version: str) -> StudyResults:
-    del version  # part of the key
-    return study_results(RunStore(Path(root)), run_id)
+def figures_of(results: StudyResults) -> tuple[StudyFigure, ...]:
+    return _figures(results.run_id, _picture_version(results), _results=results)
 
 
-def exhibits_of(results: StudyResults) -> tuple[Exhibit, ...]:
-    return _exhibits(str(default_root()), results.run_id, _picture_version(results), results)
-
-
-@st.cache_resource(max_entries=6, show_spinner="Reading the models of this study …")
-def _exhibits(root: str, run_id: str, version: str, _results: StudyResults) -> tuple[Exhibit, ...]:
-    del run_id, version  # parts of the key
-    return exhibits(RunStore(Path(root)), _results)
+@store_read(keep=6, shared=True, spinner="Reading the models of this study …")
+def _figures(store: RunStore, run_id: str, version: str, *, _results: StudyResults) -> tuple[StudyFigure, ...]:
+    return study_figures(store, _results)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,26 +81,15 @@ class ModelPictures:
 
 
 def pictures_of(results: StudyResults, cell: str) -> ModelPictures:
-    return _pictures(str(default_root()), results.run_id, cell, _picture_version(results), results)
+    return _pictures(results.run_id, _picture_version(results), cell, _results=results)
 
 
-@st.cache_resource(max_entries=48, show_spinner=False)
-def _pictures(root: str, run_id: str, cell: str, version: str, _results: StudyResults) -> ModelPictures:
-    del run_id, version  # parts of the key
-    store, row = RunStore(Path(root)), _results.row(cell)
+@store_read(keep=48, shared=True)
+def _pictures(store: RunStore, run_id: str, version: str, cell: str, *, _results: StudyResults) -> ModelPictures:
+    row = _results.row(cell)
     alone = replace(_results, table=StudyTable((row,)))
     found = scatters(store, alone, row.panel, row.seed).found
     return ModelPictures(found[0] if found else None, aligned(store, alone, row.panel, row.seed, PICTURES))
-
-
-def _version(run_id: str) -> str:
-    """Changes when a model is begun or finished; the run's progress, many times a second, does not bear on it."""
-    path = RunStore(default_root()).open(run_id).dir / f"{FILE}.json"
-    try:
-        found = path.stat()
-    except FileNotFoundError:  # not begun
-        return ""
-    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
 
 def _picture_version(results: StudyResults) -> str:
@@ -110,4 +98,4 @@ def _picture_version(results: StudyResults) -> str:
     there = [
         row.cell + str((root / row.runs["match"]).is_dir()) for row in results.table.finished if "match" in row.runs
     ]
-    return f"{_version(results.run_id)} {sum(text.endswith('True') for text in there)} of {len(there)}"
+    return f"{_version(open_run(results.run_id))} {sum(text.endswith('True') for text in there)} of {len(there)}"

@@ -16,12 +16,12 @@ from recon_core.studies.settings import describe_key, known_keys
 from recon_core.studies.starting import own_values
 from ui.shared.address import recall, record
 from ui.shared.downloads import offer_file
-from ui.shared.faults import told
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.studies.start import offer_start, show_plan
 
 HERE, FILE = "Choose here", "Upload a file"
-HOW, NAME, PRESET, SEEDS, FLOOR = "s_how", "s_name", "s_preset", "s_n", "s_floor"
+HOW, NAME, PRESET, SEEDS, CONTROL = "s_how", "s_name", "s_preset", "s_n", "s_untrained"
 KEY, VALUES, BESIDE, BESIDE_VALUES = "s_key", "s_values", "s_key2", "s_values2"
 SET, REFERENCES, UPLOAD = "s_set", "s_refs", "s_file"
 _MOST_MEGABYTES = 1
@@ -48,7 +48,7 @@ def show_own() -> None:
         file_name, plan = _uploaded() if how == FILE else _chosen_here()
     with result:
         if plan is not None:
-            with told():
+            with errors_shown():
                 st.subheader(plain(plan.title), anchor=False)
                 offer_start(plan, [file_name], "s_start_own")
                 show_plan(plan)
@@ -71,7 +71,7 @@ def fill_own(plan: StudyPlan) -> None:
             BESIDE: beside,
             BESIDE_VALUES: _text(beside_listed),
             SEEDS: values["seeds"],
-            FLOOR: values["floor"],
+            CONTROL: values["floor"],
             SET: _block(values["set"]),
             REFERENCES: _block(values["references"]),
         }
@@ -90,15 +90,15 @@ def _chosen_here() -> tuple[str, StudyPlan | None]:
     values: dict[str, Any] = {"name": name, "preset": preset or None, "vary": {}}
     keys = [_FIRST_KEY, *(key for key in known_keys() if key != _FIRST_KEY)]
     plan = None
-    with told():
+    with errors_shown():
         values["vary"] |= _varied("Vary", KEY, VALUES, keys, _FIRST_VALUES)
         values["vary"] |= _varied("And for each of", BESIDE, BESIDE_VALUES, [_NOTHING, *keys], "")
         values["seeds"] = int(st.number_input("Seeds", 1, 100, 2, key=SEEDS, width=160, **_SETTING))
         values["floor"] = st.toggle(
             "Attack untrained networks as well",
             value=True,
-            key=FLOOR,
-            help="For the floor: what seems to come back although nothing was learnt.",
+            key=CONTROL,
+            help="For the chance level: what is matched although nothing was learnt.",
             **_SETTING,
         )
         with st.expander("Settings for all models, and dashed lines", icon=":material/tune:"):
@@ -125,7 +125,7 @@ def _uploaded() -> tuple[str, StudyPlan | None]:
         with st.expander("Everything that can be set or varied", icon=":material/list:"):
             st.table({plain(key): plain(describe_key(key)) for key in known_keys()}, hide_header=True)
         return "", None
-    with told():
+    with errors_shown():
         return upload.name, plan_from_text(upload.name, upload.getvalue())
     return upload.name, None
 
@@ -153,9 +153,9 @@ def _varied(label: str, key_name: str, values_name: str, keys: list[str], usual:
     return {key: listed}
 
 
-def _choose(label: str, name: str, options: list[str], words: Any, about: str) -> str:
+def _choose(label: str, name: str, options: list[str], text: Any, about: str) -> str:
     recall(name, options)
-    chosen = st.selectbox(label, options, format_func=words, key=name, help=about, persist_state="session")
+    chosen = st.selectbox(label, options, format_func=text, key=name, help=about, persist_state="session")
     record(name, [chosen] if chosen and chosen != options[0] else [])
     return chosen or ""
 
@@ -171,7 +171,7 @@ def _mapping(label: str, name: str, example: str) -> dict[str, Any]:
 def _offer_file(values: dict[str, Any]) -> None:
     kept = {key: value for key, value in values.items() if value not in (None, {}, "")}
     offer_file(
-        "Take it along as a file",
+        "Download",
         lambda: yaml.safe_dump(kept, sort_keys=False, allow_unicode=True).encode(),
         f"{slug(values['name'])}.yaml",
         key="s_own_file",

@@ -7,7 +7,7 @@ import streamlit as st
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.plan import StudyPlan
 from ui.shared.address import recall, record
-from ui.shared.faults import told
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.studies.cached import built_in_plan, catalogue_costs
 from ui.studies.start import offer_start, show_plan
@@ -22,7 +22,7 @@ def show_built_in() -> None:
     listing, chosen = st.columns([1.15, 1], gap="large")
     with listing:
         name = _choose_study()
-    with chosen, told():
+    with chosen, errors_shown():
         _show_chosen(name)
 
 
@@ -31,9 +31,9 @@ def fill_built_in(plan: StudyPlan) -> bool:
     if plan.name not in CATALOGUE or plan.size not in list(StudySize):
         return False
     known = CATALOGUE[plan.name]
-    if StudySize(plan.size) not in known.sizes or known.plan(StudySize(plan.size)).restricted(
-        seeds=len(plan.seeds)
-    ) != plan.restricted(seeds=len(plan.seeds)):
+    size, seeds = StudySize(plan.size), len(plan.seeds)
+    same = size in known.sizes and known.plan(size).restricted(seeds=seeds).trains_like(plan.restricted(seeds=seeds))
+    if not same:
         return False
     st.session_state[STUDY], st.session_state[SIZE] = plan.name, StudySize(plan.size)
     st.session_state[SEEDS] = len(plan.seeds)
@@ -45,8 +45,8 @@ def _choose_study() -> str:
 
     def caption(name: str) -> str:
         study = CATALOGUE[name]
-        times = [plain(f"{size} {costs[name, str(size)].words}").replace(" ", _NO_BREAK) for size in study.sizes]
-        where = "Of our own making" if study.where == "ours" else study.where
+        times = [plain(f"{size} {costs[name, str(size)].text}").replace(" ", _NO_BREAK) for size in study.sizes]
+        where = "Our own experiment" if study.where == "ours" else study.where
         return f"{plain(where)} · {', '.join(times)}"
 
     names = list(CATALOGUE)
@@ -77,8 +77,8 @@ def _show_chosen(name: str) -> None:
             required=True,
             format_func=lambda size: _SIZES[size],
             key=SIZE,
-            help="Quick takes the images that come along and minutes on two cores; full takes the papers' sizes and "
-            "wants a GPU.",
+            help="Quick uses the bundled images and takes minutes on two cores; full uses the papers' sizes and "
+            "needs a GPU.",
             bind="query-params",
             persist_state="session",
         )
@@ -99,11 +99,11 @@ def _show_chosen(name: str) -> None:
         st.info("This experiment has no quick size: nothing small would say anything. Choose full.")
         return
     plan = built_in_plan(name, str(chosen))
-    words = [name, "--size", str(chosen)]
+    arguments = [name, "--size", str(chosen)]
     if seeds is not None:
-        plan, words = plan.restricted(seeds=int(seeds)), [*words, "--seeds", str(int(seeds))]
-    offer_start(plan, words, "s_start")
+        plan, arguments = plan.restricted(seeds=int(seeds)), [*arguments, "--seeds", str(int(seeds))]
+    offer_start(plan, arguments, "s_start")
     show_plan(plan)
     if study.claims:
-        st.markdown("**What the result is held against**")
+        st.markdown("**Claims that are tested**")
         st.markdown("\n".join(f"- {plain(claim.text)}" for claim in study.claims))

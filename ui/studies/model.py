@@ -16,26 +16,27 @@ from recon_core.studies.results import StudyResults, threshold_of
 from ui.shared.figures import show_figure
 from ui.shared.formatting import plain
 from ui.shared.mosaic import Tile, show_mosaic
+from ui.shared.pages import ANALYZE, MATCH, RECONSTRUCT, TRAIN
 from ui.studies.cached import pictures_of
 
 _TILE, _HEIGHT = 64, 400  # pixels
 _FEW_PAIRS = 14  # more are shown in a box that scrolls
 _RUN_PAGES = {
-    "train": ("Training", "pages/1_Train.py"),
-    "attack": ("Attack", "pages/2_Reconstruct.py"),
-    "floor": ("Floor", "pages/2_Reconstruct.py"),
+    "train": ("Training", TRAIN),
+    "attack": ("Attack", RECONSTRUCT),
+    "floor": ("Untrained network", RECONSTRUCT),
 }
 
 
-def model_words(row: StudyRow) -> str:
+def model_label(row: StudyRow) -> str:
     return ", ".join([*filter(None, (row.panel, row.point)), f"seed {row.seed}"])
 
 
 def show_model(results: StudyResults, cell: str) -> None:
     row = results.row(cell)
     pictures, threshold = pictures_of(results, cell), threshold_of(results)
-    st.subheader(plain(model_words(row)), anchor=False)
-    st.markdown(_count_words(row))
+    st.subheader(plain(model_label(row)), anchor=False)
+    st.markdown(_count_text(row))
     st.caption(_facts(row, pictures.panel, threshold))
     _show_links(row)
     if pictures.grid is None and pictures.panel is None:
@@ -47,28 +48,28 @@ def show_model(results: StudyResults, cell: str) -> None:
         _show_points(row, pictures.panel, threshold)
 
 
-def _count_words(row: StudyRow) -> str:
+def _count_text(row: StudyRow) -> str:
     numbers = row.numbers
     if "good" not in numbers:
         return "It was not counted."
-    floors = [
-        f"{words} {numbers[name]}"
-        for name, words in (
+    controls = [
+        f"{text} {numbers[name]}"
+        for name, text in (
             ("floor_mean_image", "the mean image alone matches"),
             ("floor_untrained", "an untrained network"),
-            ("non_members", "images never trained on"),
+            ("non_members", "held-out images"),
         )
         if name in numbers
     ]
-    said = f" For comparison: {', '.join(floors)}." if floors else ""
-    return f"**{numbers['good']} of {numbers['of']} came back.**{said}"
+    said = f" For comparison: {', '.join(controls)}." if controls else ""
+    return f"**{numbers['good']} of {numbers['of']} training images reconstructed.**{said}"
 
 
 def _facts(row: StudyRow, panel: LeakPanel | None, threshold: float) -> str:
     facts = [] if panel is None else [conditions(panel.settings, threshold)]
-    for name, words in (("train_error", "train error"), ("test_error", "test error")):
+    for name, text in (("train_error", "train error"), ("test_error", "test error")):
         if name in row.numbers:
-            facts.append(f"{words} {row.numbers[name]:.1%}")
+            facts.append(f"{text} {row.numbers[name]:.1%}")
     if "on_margin" in row.numbers:
         facts.append(f"{row.numbers['on_margin']} samples on the margin")
     return plain("; ".join(facts))
@@ -81,12 +82,12 @@ def _show_links(row: StudyRow) -> None:
         if "match" in there:
             if st.button("Analyze", key="s_to_analyze", icon=":material/analytics:", type="tertiary"):
                 st.session_state["a_run"], st.session_state["a_view"] = there["match"], "One model"
-                st.switch_page("pages/4_Analyze.py")
+                st.switch_page(ANALYZE.file)
             if st.button("Match", key="s_to_match", icon=":material/compare:", type="tertiary"):
-                st.switch_page("pages/3_Match.py", query_params={"from": there["match"]})
+                st.switch_page(MATCH.file, query_params={"from": there["match"]})
         for step, (label, page) in _RUN_PAGES.items():
             if step in there and st.button(label, key=f"s_to_{step}", type="tertiary"):
-                st.switch_page(page, query_params={"run": there[step]})
+                st.switch_page(page.file, query_params={"run": there[step]})
 
 
 def _show_pairs(grid: AlignedGrid) -> None:

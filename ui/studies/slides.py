@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -12,40 +13,40 @@ import plotly.graph_objects as go
 from recon_core.plots.sheet import png
 from recon_core.plots.style import literal
 from recon_core.studies.claims import verdicts
-from recon_core.studies.figures import Exhibit
+from recon_core.studies.figures import StudyFigure
 from recon_core.studies.findings import overview
 from recon_core.studies.results import StudyResults
 from ui.shared.presenter import Slide, SlideTable
 
 CLAIMS = "claims"
-AGREEMENT = {True: "✓ agrees", False: "✗ does not agree", None: "? cannot be said yet"}
+AGREEMENT = {True: "✓ agrees", False: "✗ does not agree", None: "? not decided yet"}
 _LABEL_GAP = 1.0  # pixels
 _FIRST_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
-def study_slides(results: StudyResults, shown: Sequence[Exhibit]) -> list[Slide]:
-    slides = [Slide(exhibit.name, lambda exhibit=exhibit: slide_figure(exhibit)) for exhibit in shown]
+def study_slides(results: StudyResults, shown: Sequence[StudyFigure]) -> list[Slide]:
+    slides = [Slide(item.name, partial(slide_figure, item)) for item in shown]
     if shown and results.plan.claims:
         slides.append(Slide(CLAIMS, lambda: claims_table(results)))
     return slides
 
 
-def slide_figure(exhibit: Exhibit) -> go.Figure:
+def slide_figure(item: StudyFigure) -> go.Figure:
     """The figure with the first thing it says as its caption; strips become one, with their labels as an axis."""
-    if exhibit.figure is not None:
-        figure = go.Figure(exhibit.figure)
+    if item.figure is not None:
+        figure = go.Figure(item.figure)
         said = figure.layout.title.subtitle.text or ""
-        caption = literal(_FIRST_SENTENCE.split(exhibit.finding)[0]) + (f" ({said})" if said else "")
+        caption = literal(_FIRST_SENTENCE.split(item.finding)[0]) + (f" ({said})" if said else "")
     else:
-        figure, caption = _strips_figure(exhibit), literal(exhibit.finding)
-    figure.update_layout(title={"text": literal(exhibit.heading), "subtitle": {"text": caption}})
+        figure, caption = _strips_figure(item), literal(item.finding)
+    figure.update_layout(title={"text": literal(item.heading), "subtitle": {"text": caption}})
     return figure
 
 
-def _strips_figure(exhibit: Exhibit) -> go.Figure:
+def _strips_figure(item: StudyFigure) -> go.Figure:
     figure, centres, top = go.Figure(), [], 0.0
-    width = max(strip.picture.shape[1] for strip in exhibit.strips)
-    for strip in exhibit.strips:
+    width = max(strip.picture.shape[1] for strip in item.strips)
+    for strip in item.strips:
         high, wide = strip.picture.shape[:2]
         source = f"data:image/png;base64,{base64.b64encode(png(strip.picture)).decode('ascii')}"
         figure.add_layout_image(
@@ -59,7 +60,7 @@ def _strips_figure(exhibit: Exhibit) -> go.Figure:
     figure.update_yaxes(
         range=[top, 0],
         tickvals=centres,
-        ticktext=[literal(strip.label) for strip in exhibit.strips],
+        ticktext=[literal(strip.label) for strip in item.strips],
         showgrid=False,
         zeroline=False,
         scaleanchor="x",

@@ -6,7 +6,6 @@ import base64
 import html
 from typing import Any
 
-import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -14,20 +13,22 @@ from recon_core.plots.sheet import png
 from recon_core.plots.style import ORANGE
 from recon_core.store import RunStore, default_root
 from recon_core.studies.claims import verdicts
-from recon_core.studies.figures import Exhibit
+from recon_core.studies.figures import StudyFigure
 from recon_core.studies.findings import overview
+from recon_core.studies.model_table import readable
 from recon_core.studies.report import report_html
 from recon_core.studies.results import StudyResults
+from recon_core.units import LOG10_LOSS
 from ui.shared.address import recall, record
 from ui.shared.downloads import offer_file
-from ui.shared.figures import figure_words, show_figure, table_csv
+from ui.shared.figures import figure_texts, show_figure, table_csv
 from ui.shared.formatting import plain
 from ui.shared.presenter import is_presenting, offer_presenting, present
 from ui.shared.run_panel import show_live_run
 from ui.shared.runs import is_active
 from ui.shared.store import RunDetails, run_details
-from ui.studies.cached import exhibits_of, results_of
-from ui.studies.model import model_words, show_model
+from ui.studies.cached import figures_of, results_of
+from ui.studies.model import model_label, show_model
 from ui.studies.slides import AGREEMENT, study_slides
 
 SHOW, MODEL = "s_show", "s_model"
@@ -38,40 +39,16 @@ _STRIPS_STYLE = """<style>
 .study-strips span { text-align: right; max-width: 11rem; }
 .study-strips img { display: block; max-width: 100%; height: auto; image-rendering: pixelated; }
 </style>"""
-_COLUMNS = {
-    "panel": "for",
-    "value": "value",
-    "seed": "seed",
-    "state": "state",
-    "good": "good",
-    "of": "of",
-    "floor_mean_image": "floor: mean image",
-    "floor_untrained": "floor: untrained",
-    "non_members": "not trained on",
-    "threshold": "good above",
-    "ssim_kind": "SSIM",
-    "merge_factor": "B",
-    "on_margin": "on the margin",
-    "train_error": "train error",
-    "test_error": "test error",
-    "log_loss": "ln loss",
-    "kkt_layer1": "KKT residual of layer 1",
-    "residual": "residual of the attack",
-    "train_run": "training",
-    "attack_run": "attack",
-    "match_run": "match",
-    "message": "what it says",
-}
 
 
 def show_study(run_id: str) -> None:
     """The page of one study; `run_id` may come from an address."""
     results = results_of(run_id)
     if is_presenting():
-        present(study_slides(results, exhibits_of(results)))
+        present(study_slides(results, figures_of(results)))
         return
-    shown = exhibits_of(results)
-    choice = _choose_exhibit(shown) if shown else None
+    shown = figures_of(results)
+    choice = _choose_figure(shown) if shown else None
     _show_heading(results, shown, choice)
     seen = run_details(run_id).last_metrics
     show_live_run(run_id, lambda run: _look_for_news(run, seen))
@@ -82,10 +59,10 @@ def show_study(run_id: str) -> None:
     elif choice == TABLE:
         _show_table(results)
     else:
-        _show_exhibit(results, next(exhibit for exhibit in shown if exhibit.name == choice))
+        _show_study_figure(results, next(item for item in shown if item.name == choice))
 
 
-def _show_heading(results: StudyResults, shown: tuple[Exhibit, ...], choice: str | None) -> None:
+def _show_heading(results: StudyResults, shown: tuple[StudyFigure, ...], choice: str | None) -> None:
     plan, run = results.plan, run_details(results.run_id)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(plain(run.name), anchor=False, width="stretch")
@@ -95,7 +72,7 @@ def _show_heading(results: StudyResults, shown: tuple[Exhibit, ...], choice: str
                 st.session_state.pop(name, None)
             st.rerun()
         if shown:
-            names = [exhibit.name for exhibit in shown]
+            names = [item.name for item in shown]
             offer_presenting("s_present", choice if choice in names else names[0])
             offer_file(
                 "Report",
@@ -105,7 +82,7 @@ def _show_heading(results: StudyResults, shown: tuple[Exhibit, ...], choice: str
                 icon=":material/download:",
                 help="One page with all figures, images and findings, which opens in any browser without a network.",
             )
-    where = {"ours": "Of our own making", "own study": "Own study"}.get(plan.where, plan.where)
+    where = {"ours": "Our own experiment", "own study": "Own study"}.get(plan.where, plan.where)
     size = "" if plan.size == "own" else f", {plan.size} size"
     st.markdown(plain(" ".join(filter(None, (f"{where}{size}.", plan.about)))))
 
@@ -120,47 +97,47 @@ def _show_emptiness(results: StudyResults) -> None:
     if is_active(run_details(results.run_id).status):
         st.caption("Curves appear here with the first finished model, and grow with every other.")
     else:
-        st.info("No model of this study came to its end, so there is nothing to draw.", icon=":material/info:")
+        st.info("No model of this study finished, so there is nothing to draw.", icon=":material/info:")
         _show_table(results)
 
 
-def _choose_exhibit(shown: tuple[Exhibit, ...]) -> str:
-    words = {exhibit.name: exhibit.heading for exhibit in shown} | {
-        FINDINGS: "Everything found, in words",
+def _choose_figure(shown: tuple[StudyFigure, ...]) -> str:
+    labels = {item.name: item.heading for item in shown} | {
+        FINDINGS: "All findings as text",
         TABLE: "Every model, in numbers",
     }
-    recall(SHOW, words)
-    if st.session_state.get(SHOW) not in words:  # another study's
+    recall(SHOW, labels)
+    if st.session_state.get(SHOW) not in labels:  # another study's
         st.session_state.pop(SHOW, None)
     with st.sidebar:
-        chosen = st.radio("Show", list(words), format_func=lambda name: plain(words[name]), key=SHOW)
-    first = next(iter(words))
+        chosen = st.radio("Show", list(labels), format_func=lambda name: plain(labels[name]), key=SHOW)
+    first = next(iter(labels))
     record(SHOW, [chosen] if chosen and chosen != first else [])
     return chosen or first
 
 
-def _show_exhibit(results: StudyResults, exhibit: Exhibit) -> None:
-    st.subheader(plain(exhibit.heading), anchor=False)
-    st.markdown(plain(exhibit.finding))
-    if exhibit.figure is None:
-        st.html(strips_html(exhibit))
-    elif cells_of(exhibit.figure, results):
+def _show_study_figure(results: StudyResults, item: StudyFigure) -> None:
+    st.subheader(plain(item.heading), anchor=False)
+    st.markdown(plain(item.finding))
+    if item.figure is None:
+        st.html(strips_html(item))
+    elif cells_of(item.figure, results):
         plot, behind = st.columns([1.25, 1], gap="medium")
         with behind:
             cell = _choose_model(results)
             if cell is None:
-                st.caption("Click a mark of the curve, or choose a model here, to see what came back of its images.")
+                st.caption("Click a mark of the curve, or choose a model here, to see its reconstructions.")
             else:
                 show_model(results, cell)
         with plot:
-            _show_curve(exhibit, cell)
+            _show_curve(item, cell)
     else:
-        caption = figure_words(exhibit.figure)[1]
+        caption = figure_texts(item.figure)[1]
         show_figure(
-            exhibit.figure,
-            name=exhibit.name,
-            key=f"s_fig_{exhibit.name}",
-            table=exhibit.table,
+            item.figure,
+            name=item.name,
+            key=f"s_fig_{item.name}",
+            table=item.table,
             caption=caption,
             show_title=False,
         )
@@ -173,8 +150,8 @@ def cells_of(figure: go.Figure, results: StudyResults) -> set[str]:
     return {cell for cell in carried if cell in cells}
 
 
-def _show_curve(exhibit: Exhibit, cell: str | None) -> None:
-    figure, key = go.Figure(exhibit.figure), f"s_curve_{exhibit.name}"
+def _show_curve(item: StudyFigure, cell: str | None) -> None:
+    figure, key = go.Figure(item.figure), f"s_curve_{item.name}"
     figure.update_layout(dragmode="pan", clickmode="event+select")
     if cell is not None:
         _ring(figure, cell)
@@ -186,10 +163,10 @@ def _show_curve(exhibit: Exhibit, cell: str | None) -> None:
 
     show_figure(
         figure,
-        name=exhibit.name,
+        name=item.name,
         key=key,
-        table=exhibit.table,
-        caption=f"{figure_words(figure)[1]}. Click a mark to open the model behind it; that of a mean opens its first.",
+        table=item.table,
+        caption=f"{figure_texts(figure)[1]}. Click a mark to open the model behind it; that of a mean opens its first.",
         height=_HEIGHT,
         on_select=picked,
         selection_mode=("points",),
@@ -235,15 +212,15 @@ def _customdata(trace: Any) -> list[Any]:
 
 def _choose_model(results: StudyResults) -> str | None:
     """By keyboard as well; clicks on the curve come here too."""
-    words = {row.cell: model_words(row) for row in results.table.finished}
-    recall(MODEL, words)
-    if st.session_state.get(MODEL) not in words:
+    labels = {row.cell: model_label(row) for row in results.table.finished}
+    recall(MODEL, labels)
+    if st.session_state.get(MODEL) not in labels:
         st.session_state.pop(MODEL, None)
     cell = st.selectbox(
         "Model",
-        list(words),
+        list(labels),
         index=None,
-        format_func=lambda cell: words.get(cell, cell),
+        format_func=lambda cell: labels.get(cell, cell),
         placeholder="Choose a model",
         key=MODEL,
     )
@@ -251,18 +228,18 @@ def _choose_model(results: StudyResults) -> str | None:
     return cell
 
 
-def strips_html(exhibit: Exhibit) -> str:
+def strips_html(item: StudyFigure) -> str:
     """Rows of pictures below each other, each with its name beside it."""
     rows = "".join(
         f"<span>{html.escape(strip.label)}</span>"
         f'<img alt="{html.escape(strip.label, quote=True)}" '
         f'src="data:image/png;base64,{base64.b64encode(png(strip.picture)).decode("ascii")}">'
-        for strip in exhibit.strips
+        for strip in item.strips
     )
     return f'{_STRIPS_STYLE}<div class="study-strips">{rows}</div>'
 
 
-def _show_findings(results: StudyResults, shown: tuple[Exhibit, ...]) -> None:
+def _show_findings(results: StudyResults, shown: tuple[StudyFigure, ...]) -> None:
     st.markdown(plain(overview(results)))
     found = verdicts(results)
     if found:
@@ -272,9 +249,9 @@ def _show_findings(results: StudyResults, shown: tuple[Exhibit, ...]) -> None:
             st.markdown(
                 f"**{plain(verdict.claim.text)}**{place}  \n{AGREEMENT[verdict.agrees]}: {plain(verdict.sentence)}."
             )
-    for exhibit in shown:
-        st.subheader(plain(exhibit.heading), anchor=False)
-        st.markdown(plain(exhibit.finding))
+    for item in shown:
+        st.subheader(plain(item.heading), anchor=False)
+        st.markdown(plain(item.finding))
 
 
 def _show_table(results: StudyResults) -> None:
@@ -287,7 +264,7 @@ def _show_table(results: StudyResults) -> None:
         column_config={
             "train error": st.column_config.NumberColumn(format="percent"),
             "test error": st.column_config.NumberColumn(format="percent"),
-            "ln loss": st.column_config.NumberColumn(format="%.1f"),
+            LOG10_LOSS: st.column_config.NumberColumn(format="%.1f"),
             "KKT residual of layer 1": st.column_config.NumberColumn(format="%.3f"),
             "residual of the attack": st.column_config.NumberColumn(format="%.3f"),
         },
@@ -299,9 +276,3 @@ def _show_table(results: StudyResults) -> None:
         key="s_table_csv",
         icon=":material/download:",
     )
-
-
-def readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """What people ask first, under names that need no glossary; columns without any value are left out."""
-    kept = [name for name in _COLUMNS if name in frame and (frame[name].notna() & (frame[name] != "")).any()]
-    return frame[kept].rename(columns=_COLUMNS).convert_dtypes()

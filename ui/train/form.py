@@ -14,48 +14,49 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
-from recon_core.runs.requests import queue_train
+from recon_core.runs.requests import create_training
 from recon_core.runs.training_plan import TrainingPlan, plan_training
 from recon_core.scheduling import queue
 from recon_core.scheduling.estimates import estimate_training
 from recon_core.store import RunStore, default_root
 from ui.shared.address import recall, record
-from ui.shared.faults import told
+from ui.shared.cached import store_read
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
-from ui.shared.forms import config_form, field_paths, fill_form, merged
+from ui.shared.forms import config_form, field_paths, fill_form, labelled, merged, typed_values
 from ui.shared.store import forget, run_details
-from ui.train.settings import OWN, Start, nearest_start, own_source, settled
+from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_start, own_source, settled
 
 PREFIX = "t"
 _PRESET, _SIZE, _PATH, _NAME = f"{PREFIX}_preset", f"{PREFIX}_size", f"{PREFIX}_path", f"{PREFIX}_name"
 _GROUPS = {"Data": "data.", "Model": "model.", "Training": "training."}
 _SIZES = {Size.QUICK: "Quick", Size.PAPER: "As in the paper"}
-# Settled by the path, or for points in the plane only.
-_NOT_FOR_OWN = ("data.source", "data.path", "data.labels", "data.radius_noise")
+_NOT_FOR_OWN = ("data.source", "data.path")  # settled by the path above
 _SETTING: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
 def show_form() -> None:
-    """Draw the form. A click on Start puts the run in line and opens it."""
+    """Draw the form. A click on Start queues the run and opens it."""
     start = _choose_start()
     own = _own_images() if start.preset == OWN else {}
     asked: dict[str, Any] = {}
     with st.expander("All settings", icon=":material/tune:", key=f"{PREFIX}_all"):
-        st.caption("An empty field keeps what it shows in grey; type `none` to take that back.")
+        st.caption("An empty field keeps the value shown in grey; type `none` to unset it.")
+        values = effective(start, merged(own, typed_values(DECIDING, prefix=PREFIX)))
         for title, group in _GROUPS.items():
             st.markdown(f"**{title}**")
-            asked |= config_form(TrainConfig, start.usual(), _fields(start, group), prefix=PREFIX)
+            asked |= config_form(TrainConfig, start.usual(), _fields(start, group, values), prefix=PREFIX)
     _show_changes(asked)
     given = merged(own, asked)
     usual_name = _usual_name(start, given)
     name = st.text_input("Name", key=_NAME, placeholder=usual_name, max_chars=120, width=420, **_SETTING)
     if start.preset == OWN and lookup(given, "data.path") is None:
-        st.caption("Name the folder or the file first; then this says how long it takes.")
+        st.caption("Enter the folder or the file to see an estimate of the time.")
         config = None
     else:
         config = _checked(settled(start, given))
     if st.button("Start training", type="primary", icon=":material/play_arrow:", disabled=config is None) and config:
-        with told():
+        with errors_shown():
             _start(config, (name or "").strip() or usual_name)
 
 
@@ -76,7 +77,7 @@ def _choose_start() -> Start:
     left, right = st.columns([3, 2])
     names = [DEFAULT_PRESET, *(name for name in PRESETS if name != DEFAULT_PRESET), OWN]
     recall(_PRESET, names)
-    preset = left.selectbox("What to train on", names, format_func=_preset_words, key=_PRESET, persist_state="session")
+    preset = left.selectbox("What to train on", names, format_func=_preset_label, key=_PRESET, persist_state="session")
     record(_PRESET, [preset] if preset and preset != names[0] else [])
     if preset == OWN:
         return Start(OWN, Size.QUICK)
@@ -87,8 +88,8 @@ def _choose_start() -> Start:
         required=True,
         format_func=lambda size: _SIZES[size],
         key=_SIZE,
-        help="Quick takes the images that come along and a recipe for ordinary computers; as in the paper takes the "
-        "full set and the papers' own recipe, which wants a GPU or patience.",
+        help="Quick uses the bundled images and a recipe for ordinary computers; as in the paper uses the "
+        "full set and the papers' own recipe, which needs a GPU or hours.",
         **_SETTING,
     )
     start = Start(preset or DEFAULT_PRESET, size or Size.QUICK)
@@ -97,12 +98,12 @@ def _choose_start() -> Start:
     return start
 
 
-def _preset_words(preset: str) -> str:
+def _preset_label(preset: str) -> str:
     return "Your own images" if preset == OWN else f"{PRESETS[preset].title} · {preset}"
 
 
 def _origin(where: str) -> str:
-    return "Of our own making." if where == "ours" else f"After {where}."
+    return "Our own experiment." if where == "ours" else f"After {where}."
 
 
 def _own_images() -> dict[str, Any]:
@@ -117,9 +118,11 @@ def _own_images() -> dict[str, Any]:
     return own_source((path or "").strip())
 
 
-def _fields(start: Start, group: str) -> list[str]:
+def _fields(start: Start, group: str, values: Mapping[str, Any]) -> list[str]:
+    """The settings of a group that matter for the data and the training algorithm chosen."""
     hidden = _NOT_FOR_OWN if start.preset == OWN else ()
-    found = [path for path in field_paths(TrainConfig) if path.startswith(group) and path not in hidden]
+    paths = [path for path in field_paths(TrainConfig) if path.startswith(group) and path not in hidden]
+    found = [path for path in paths if applies(path, values)]
     return [*found, "device"] if group == "training." else found
 
 
@@ -127,16 +130,10 @@ def _show_changes(asked: Mapping[str, Any]) -> None:
     """What differs from the preset, with the expander closed too, and the way back."""
     if not asked:
         return
-    changed = [
-        f"{name} = {shown(value) or 'none'}"
-        for part in asked.values()
-        for name, value in (part.items() if isinstance(part, Mapping) else ())
-    ]
-    if "device" in asked:
-        changed.append(f"device = {asked['device']}")
+    changed = [f"{label} = {shown(value) or 'none'}" for label, value in labelled(TrainConfig, asked).items()]
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"Changed: {plain(', '.join(changed))}", width="content")
-        st.button("Back to the preset", key=f"{PREFIX}_reset", type="tertiary", on_click=_empty)
+        st.button("Reset to the preset", key=f"{PREFIX}_reset", type="tertiary", on_click=_empty)
 
 
 def _empty() -> None:
@@ -151,10 +148,10 @@ def _usual_name(start: Start, given: Mapping[str, Any]) -> str:
 
 def _checked(values: Mapping[str, Any]) -> TrainConfig | None:
     """The config if it can be trained, with what it comes to; else a sentence and None."""
-    with told():
+    with errors_shown():
         config = parse_config(TrainConfig, values)
         asked = config.model_dump_json()
-        _show_plan(config, _plan(asked), _estimate(str(default_root()), asked))
+        _show_plan(config, _plan(asked), _estimate(asked))
         return config
     return None
 
@@ -164,13 +161,13 @@ def _plan(config: str) -> TrainingPlan:
     return plan_training(parse_config(TrainConfig, json.loads(config)))
 
 
-@st.cache_data(ttl=60, max_entries=64, show_spinner="Estimating the time …")
-def _estimate(root: str, config: str) -> float | None:
-    return estimate_training(parse_config(TrainConfig, json.loads(config)), RunStore(Path(root)))
+@store_read(keep=64, seconds=60, spinner="Estimating the time …")
+def _estimate(store: RunStore, config: str) -> float | None:
+    return estimate_training(parse_config(TrainConfig, json.loads(config)), store)
 
 
 def _show_plan(config: TrainConfig, plan: TrainingPlan, seconds: float | None) -> None:
-    time = "Nobody can say how long this takes" if seconds is None else f"About {duration(max(seconds, 1.0))}"
+    time = "No time estimate" if seconds is None else f"About {duration(max(seconds, 1.0))}"
     kind = "points" if config.data.source.planar else "images"
     classes = ", ".join(plan.class_names[:4]) + (" …" if len(plan.class_names) > 4 else "")
     facts = [
@@ -181,14 +178,14 @@ def _show_plan(config: TrainConfig, plan: TrainingPlan, seconds: float | None) -
     ]
     ahead = len(queue.waiting(RunStore(default_root())))
     if ahead:
-        facts.append(f"{ahead} {'run is' if ahead == 1 else 'runs are'} in line before it")
+        facts.append(f"{ahead} queued before it")
     st.markdown(" · ".join(filter(None, facts)))
     if config.data.source in FULL_SETS:
         st.caption("The full set is downloaded first, unless it is here already.")
 
 
 def _start(config: TrainConfig, name: str) -> None:
-    run = queue_train(RunStore(default_root()), config, name)
+    run = create_training(RunStore(default_root()), config, name)
     queue.submit(run)
     forget()
     st.query_params["run"] = run.id

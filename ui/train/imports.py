@@ -1,4 +1,4 @@
-"""Networks from elsewhere: a checkpoint that somebody else trained, or a run that another store exported."""
+"""Imports: a checkpoint that somebody else trained, or a run that another store exported."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.models import Architecture
 from recon_core.runs.models import ImportConfig, imported_before, read_foreign
-from recon_core.runs.requests import queue_import
+from recon_core.runs.requests import create_import
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.store.files import explaining
-from ui.shared.faults import told
+from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.shared.store import forget, recent_runs
 from ui.train.run import show_architecture
@@ -59,7 +59,7 @@ def show_import() -> None:
         bind="query-params", persist_state="session",
     )  # fmt: skip
     if upload is not None:
-        with told():
+        with errors_shown():
             _show_checkpoint(upload.name, upload.getvalue(), (shape or "").strip())
     st.divider()
     _show_zip()
@@ -88,7 +88,7 @@ def _import(name: str, content: bytes, shape: tuple[int, ...] | None) -> None:
     with _uploaded(name, content) as path:
         run = imported_before(store, path, shape)
         if run is None:
-            run = queue_import(store, path, shape)
+            run = create_import(store, path, shape)
             with st.spinner("Importing …"):
                 perform(run, StopFlag())
     forget()
@@ -128,15 +128,15 @@ def _clear_abandoned(folder: Path) -> None:
 
 def _show_zip() -> None:
     upload = st.file_uploader(
-        "Or a run that another Afterimage exported", type=["zip"], max_upload_size=MOST_MEGABYTES, key="t_zip",
-        help="Made by Run as zip, or by python -m recon_core runs export. Comes with the runs it was made from.",
+        "Or a run exported from another store", type=["zip"], max_upload_size=MOST_MEGABYTES, key="t_zip",
+        help="Written by Run as zip, or by python -m recon_core runs export. Comes with the runs it was made from.",
     )  # fmt: skip
-    if upload is not None and st.button("Take it in", key="t_take", icon=":material/unarchive:"):
-        with told():
+    if upload is not None and st.button("Import the run", key="t_take", icon=":material/unarchive:"):
+        with errors_shown():
             with _uploaded(upload.name, upload.getvalue()) as path:
                 runs = RunStore(default_root()).import_zip(path)
             forget()
-            st.success(plain(f"Here now: {', '.join(run.name for run in runs)}"), icon=":material/check_circle:")
+            st.success(plain(f"Imported: {', '.join(run.name for run in runs)}"), icon=":material/check_circle:")
 
 
 def _show_imported() -> None:

@@ -10,8 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from recon_core.analysis.training import Along, TrainingCurves, layer_readings
-from recon_core.analysis.training_words import UNKNOWN, layers_sentence, margin_sentence, percent, power_of_ten
+from recon_core.analysis.training import TimeAxis, TrainingCurves, layer_readings
+from recon_core.analysis.training_text import UNKNOWN, layers_sentence, margin_sentence, percent
 from recon_core.config import BiasMode
 from recon_core.models import Architecture
 from recon_core.plots.training import (
@@ -24,15 +24,17 @@ from recon_core.plots.training import (
 )
 from recon_core.runs.training_plan import layers_of
 from recon_core.store import RunState, RunStore, default_root
+from recon_core.units import LOG10_LOSS
 from ui.shared.downloads import offer_file
 from ui.shared.figures import show_figure
-from ui.shared.formatting import plain
+from ui.shared.formatting import plain, signed
+from ui.shared.pages import RECONSTRUCT
 from ui.shared.runs import show_settings
 from ui.shared.store import RunDetails, exported_zip
-from ui.train.data import SampleFacts, measured, samples_of
+from ui.train.cached import SampleFacts, measured, samples_of
 
 _HEIGHT = 340
-_ALONG_NAMES = {Along.STEPS: "Steps", Along.SECONDS: "Seconds", Along.EPOCHS: "Epochs of gradient descent"}
+_AXIS_NAMES = {TimeAxis.STEPS: "Steps", TimeAxis.SECONDS: "Seconds", TimeAxis.EPOCHS: "Epochs of gradient descent"}
 _ACTIVATION = "ReLU (assumed: files do not say)"
 _BIASES = {
     BiasMode.FIRST: "in the first layer",
@@ -46,23 +48,29 @@ def show_network(run: RunDetails) -> None:
     if run.status.state is RunState.DONE and st.button(
         "Reconstruct its training data", key=f"attack-{run.id}", icon=":material/arrow_forward:", type="primary"
     ):
-        st.switch_page("pages/2_Reconstruct.py", query_params={"model": run.id})
+        st.switch_page(RECONSTRUCT.file, query_params={"model": run.id})
     if run.kind == "model":
         _show_inferred(run)
     else:
         _show_training(run)
-    _show_take_along(run)
+    _show_downloads(run)
 
 
-def choose_along(curves: list[TrainingCurves], key: str) -> Along:
+def choose_time_axis(curves: list[TrainingCurves], key: str) -> TimeAxis:
     """What the charts' x axis counts."""
-    options = [along for along in Along if along is not Along.EPOCHS or any(run.counts_epochs for run in curves)]
+    options = [axis for axis in TimeAxis if axis is not TimeAxis.EPOCHS or any(run.counts_epochs for run in curves)]
     chosen = st.segmented_control(
-        "Along", options, default=Along.STEPS, required=True, format_func=lambda along: _ALONG_NAMES[along], key=key,
+        "Horizontal axis",
+        options,
+        default=TimeAxis.STEPS,
+        required=True,
+        format_func=lambda axis: _AXIS_NAMES[axis],
+        key=key,
         help="A step of flow stands for ever more epochs of plain gradient descent; their axis is logarithmic.",
-        bind="query-params", persist_state="session",
-    )  # fmt: skip
-    return chosen if chosen in options else Along.STEPS
+        bind="query-params",
+        persist_state="session",
+    )
+    return chosen if chosen in options else TimeAxis.STEPS
 
 
 def _show_training(run: RunDetails) -> None:
@@ -73,7 +81,7 @@ def _show_training(run: RunDetails) -> None:
         return
     _show_figures(run, curves)
     _show_reading(run, curves, samples)
-    along = choose_along([curves], "t_along")
+    axis = choose_time_axis([curves], "t_axis")
     charts = {
         "loss": plot_loss,
         "error": plot_errors,
@@ -84,9 +92,9 @@ def _show_training(run: RunDetails) -> None:
     columns = st.columns(2, gap="large")
     for place, (name, plot) in enumerate(charts.items()):
         with columns[place % 2]:
-            shown = f"{version} {along}"
+            shown = f"{version} {axis}"
             show_figure(
-                drawn_once(f"{name} {shown}", partial(plot, curves, along)),
+                drawn_once(f"{name} {shown}", partial(plot, curves, axis)),
                 name=f"{run.id}-{name}",
                 key=f"{name}-{run.id}",
                 table=curves,
@@ -117,7 +125,7 @@ def _show_figures(run: RunDetails, curves: TrainingCurves) -> None:
     shown = {
         "Training error": percent(numbers.get("train_error")),
         "Test accuracy": percent(1.0 - curves.last_test_error),
-        "Mean loss": power_of_ten(float(curves.log10_loss[-1])),
+        LOG10_LOSS: signed(float(curves.log10_loss[-1])),
         "On the margin": f"{numbers.get('on_margin', UNKNOWN)}{of}",
     }
     for column, (label, value) in zip(st.columns(len(shown)), shown.items(), strict=True):
@@ -132,8 +140,8 @@ def _show_reading(run: RunDetails, curves: TrainingCurves, samples: SampleFacts 
     st.markdown(
         f"**{plain(sentences[0])}** {plain(' '.join(sentences[1:]))}",
         help="A network at its margin is a sum of its training samples' gradients, and that is what an attack reads "
-        "off. Each layer is held against the best such sum of its own: the KKT residual is the length of what is left "
-        "over, as a share of the layer's own, and its square the part of the squared weights that stays unexplained.",
+        "off. Each layer is compared with the best such sum of its own: the KKT residual is the norm of the remainder "
+        "over the norm of the layer, and its square is the share of the squared weights left unexplained.",
     )
 
 
@@ -180,7 +188,7 @@ def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
         )
 
 
-def _show_take_along(run: RunDetails) -> None:
+def _show_downloads(run: RunDetails) -> None:
     running = run.status.state is RunState.RUNNING
     with st.container(horizontal=True):
         offer_file(
@@ -190,7 +198,7 @@ def _show_take_along(run: RunDetails) -> None:
             key=f"zip-{run.id}",
             icon=":material/download:",
             disabled=running,
-            help="Available once the run has ended." if running else "For another store, or to keep.",
+            help="Available once the run has ended." if running else "The run and the runs it was made from.",
         )
         if run.kind == "train":
             offer_file(

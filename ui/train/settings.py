@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recon_core.analysis.training_table import differing, lookup
-from recon_core.config import Recipe, Source, TrainConfig, parse_config
+from recon_core.config import Recipe, Source, Task, TrainConfig, parse_config
+from recon_core.errors import AfterimageError
 from recon_core.presets import FAR, PRESETS, Preset, Size
 from ui.shared.forms import merged
 
@@ -65,6 +66,58 @@ def settled(start: Start, given: Mapping[str, Any]) -> Values:
         # A worker may be started in another folder.
         values["data"]["path"] = str(Path(path).expanduser().absolute())
     return values
+
+
+DECIDING = ("data.source", "data.task", "training.recipe", "training.loss", "training.weight_decay")
+"""Settings that decide which others apply."""
+
+
+def applies(path: str, config: Mapping[str, Any]) -> bool:
+    """Whether the setting `path` has any effect beside the DECIDING settings in `config`."""
+    found = _APPLIES.get(path)
+    return found is None or found(_Choice(*(str(lookup(config, decides)) for decides in DECIDING[:4])))
+
+
+def effective(start: Start, given: Mapping[str, Any]) -> Values:
+    """Every setting as it is with `given` filled in; what cannot be checked yet stands as it was typed."""
+    try:
+        return parse_config(TrainConfig, settled(start, given)).model_dump(mode="json")
+    except AfterimageError:
+        return merged(start.usual(), given)
+
+
+class _Choice(NamedTuple):
+    """The choices that decide which settings apply, as text."""
+
+    source: str
+    task: str
+    recipe: str
+    loss: str
+
+    @property
+    def planar(self) -> bool:
+        return self.source in Source.names() and Source(self.source).planar
+
+    @property
+    def needs_path(self) -> bool:
+        return self.source in Source.names() and Source(self.source).needs_path
+
+
+_APPLIES: dict[str, Callable[[_Choice], bool]] = {
+    "data.path": lambda chosen: chosen.needs_path,
+    "data.partition": lambda chosen: not chosen.planar and chosen.task != Task.MULTICLASS,
+    "data.classes": lambda chosen: not chosen.planar and chosen.task == Task.MULTICLASS,
+    "data.selection": lambda chosen: not chosen.planar,
+    "data.labels": lambda chosen: chosen.planar,
+    "data.radius_noise": lambda chosen: chosen.planar,
+    "model.conv_kernel": lambda chosen: not chosen.planar,
+    "model.conv_channels": lambda chosen: not chosen.planar,
+    "training.huber_delta": lambda chosen: chosen.loss == "huber",
+    "training.learning_rate": lambda chosen: chosen.recipe in (Recipe.PAPER, Recipe.SGD),
+    "training.batch_size": lambda chosen: chosen.recipe == Recipe.SGD,
+    "training.max_change": lambda chosen: chosen.recipe in (Recipe.FLOW, Recipe.STATIONARY),
+    "training.record_every": lambda chosen: chosen.planar,
+}
 
 
 def own_source(path: str) -> Values:

@@ -12,6 +12,7 @@ import streamlit as st
 
 from recon_core.analysis.training_table import TrainingTable, training_table
 from recon_core.plots.training import compare_errors, compare_losses, compare_margins, compare_residuals
+from recon_core.units import LOG10_LOSS
 from ui.shared.address import recall, record
 from ui.shared.downloads import offer_file
 from ui.shared.figures import show_figure, table_csv
@@ -20,8 +21,8 @@ from ui.shared.live import keep_fresh
 from ui.shared.pick import show_nothing_yet
 from ui.shared.runs import is_active
 from ui.shared.store import recent_runs
-from ui.train.data import measured, table_row
-from ui.train.run import choose_along, drawn_once
+from ui.train.cached import measured, table_row
+from ui.train.run import choose_time_axis, drawn_once
 
 MOST_COMPARED = 6  # as many looks as lines have
 MOST_LISTED = 500
@@ -45,7 +46,7 @@ def _show() -> None:
     newest = f"The newest {MOST_LISTED} of {len(runs):,}. " if len(runs) > MOST_LISTED else ""
     st.caption(
         f"{newest}Of the settings only those that differ are shown. A click on a heading sorts, ticked rows are "
-        "compared below. A loss of -6 is one in a million, a logarithm to base 10."
+        "compared below."
     )
     chosen = _choose(table)
     if len(chosen.runs) > 1:
@@ -62,6 +63,7 @@ def _choose(table: TrainingTable) -> TrainingTable:
     key = f"t_table_{hashlib.blake2b(','.join(ids).encode(), digest_size=8).hexdigest()}"
     frame = table.to_frame()
     recall(_CHOSEN, ids, several=True)
+    rows: Any = _rows(ids)
     st.dataframe(
         frame.assign(created=pd.to_datetime(frame["created"])),
         key=key,
@@ -70,7 +72,7 @@ def _choose(table: TrainingTable) -> TrainingTable:
         column_config=_columns(),
         on_select=lambda: _take_from_table(key, ids),
         selection_mode="multi-row",
-        selection_default=_rows(ids),
+        selection_default=rows,
         alt="All trainings, with the settings that differ and what came out",
     )
     chosen = st.multiselect(
@@ -123,12 +125,14 @@ def _columns() -> dict[str, Any]:
         "created": st.column_config.DatetimeColumn("created", format="distance"),
         "train_error": number("train error", format="percent"),
         "test_accuracy": number("test accuracy", format="percent"),
-        "log10_loss": number("loss (log10)", format="%.1f", help="Of the training samples, as a power of ten"),
+        "log10_loss": number(
+            LOG10_LOSS, format="%.1f", help="Mean over the training samples; -6 is a loss of one in a million."
+        ),
         "explained_layer1": number(
             "layer 1 explained", format="percent", help="Share of its squared weights: 1 less the KKT residual squared"
         ),
         "on_margin": number("on margin", format="%d", help="Samples on the margin"),
-        "seconds": number("seconds", format="%.1f", help="Time worked"),
+        "seconds": number("seconds", format="%.1f", help="Duration"),
     }
 
 
@@ -137,8 +141,8 @@ def _compare(table: TrainingTable) -> None:
     st.subheader("Side by side", anchor=False)
     found = {run.id: measured(run.id) for run in table.runs}
     runs = {labels[run_id]: part.curves for run_id, part in found.items()}
-    along = choose_along(list(runs.values()), "t_cmp_along")
-    version = " ".join([*labels.values(), *(part.version for part in found.values()), along])
+    axis = choose_time_axis(list(runs.values()), "t_cmp_axis")
+    version = " ".join([*labels.values(), *(part.version for part in found.values()), axis])
     charts = {
         "loss": compare_losses,
         "test-error": compare_errors,
@@ -150,7 +154,7 @@ def _compare(table: TrainingTable) -> None:
     for place, (name, plot) in enumerate(charts.items()):
         with columns[place % 2]:
             show_figure(
-                drawn_once(f"{name} {version}", partial(plot, runs, along)),
+                drawn_once(f"{name} {version}", partial(plot, runs, axis)),
                 name=f"compared-{name}",
                 key=f"compared-{name}",
                 table=numbers,

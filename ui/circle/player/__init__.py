@@ -14,7 +14,7 @@ import numpy as np
 import streamlit as st
 from numpy.typing import NDArray
 
-from recon_core.views.circle_recording import CandidateFrames, FieldFrames, Points, TrainingPoints
+from recon_core.views.circle_frames import CandidateFrames, FieldFrames, Points, TrainingPoints
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -70,6 +70,8 @@ class Scene:
     overlays: Sequence[Overlay] = ()
     beside: bool = False
     """Whether it shares the screen with another one."""
+    autoplay: bool = False
+    """Whether a recording starts by itself, from its beginning, where this window has not played it yet."""
 
 
 def show_player(scene: Scene, *, key: str) -> None:
@@ -88,6 +90,7 @@ def described(scene: Scene) -> dict[str, Any]:
         "mode": scene.mode,
         "label": scene.label,
         "beside": scene.beside,
+        "autoplay": scene.autoplay,
         "reach": _STILL_REACH if fields is None else fields.reach,
         "points": _encoded(scene.truth.points, np.float32),
         "labels": scene.truth.labels.tolist(),

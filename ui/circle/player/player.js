@@ -1,10 +1,12 @@
 // The circle on a canvas: a still, the newest frame of a run at work, or a whole recording that is played here.
 // Time is counted in seconds of playing at speed 1; everything on the screen is a function of it.
 
-const HOLDS = { a: 1.0, b: 1.2, c: 1.4, d: 1.4, e: 1.8, f: 1.8 };
+const HOLDS = { a: 0.6, b: 1.2, c: 1.4, d: 1.4, e: 1.8, f: 1.8 };
 const FADE = 0.8;
 const SECONDS_PER_FIELD = 0.07, SECONDS_PER_PATH = 0.036;
+const EVENNESS = 0.85; // of the pace of a recording: 1 shows as much change every second, 0 as many steps
 const LIVE_TWEEN = 900; // milliseconds between two frames of a run at work
+const LIVE_KEPT = 600; // frames of a run at work to step through
 const FAINT = 0.5; // of the field, once there are candidates to look at
 const MIDDLE = 128; // the byte of output 0
 
@@ -32,8 +34,33 @@ const floats = text => new Float32Array(bytes(text).buffer);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 const mix = (from, to, share) => from + (to - from) * share;
 
+// When each frame is due, from 0 to 1: the more two of them differ, the further apart, so that something always moves.
+// A network of small weights says next to nothing for its first hundred steps.
+function schedule(frames, size) {
+  const count = frames ? frames.length / size : 0;
+  const due = new Float64Array(count);
+  for (let index = 1; index < count; index++) {
+    let change = 0;
+    for (let at = 0; at < size; at++) change += Math.abs(frames[index * size + at] - frames[(index - 1) * size + at]);
+    due[index] = due[index - 1] + change;
+  }
+  const total = due[count - 1];
+  return due.map((change, index) => mix(index / (count - 1), total ? change / total : index / (count - 1), EVENNESS));
+}
+
+// The place among the frames, between two of them too, that is due at a share of the time.
+function placeAt(due, share) {
+  let low = 0, high = due.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (due[middle] <= share) low = middle; else high = middle;
+  }
+  return high === low ? low : low + clamp((share - due[low]) / (due[high] - due[low] || 1), 0, 1);
+}
+
 // Stages follow one another; training leads up to b, the attack to d. `mark` is when a stage is fully there.
-function timeline(fieldCount, pathCount) {
+function timeline(fieldDue, pathDue) {
+  const [fieldCount, pathCount] = [fieldDue.length, pathDue.length];
   const parts = [];
   let start = 0;
   const add = (stage, kind, length, mark = start) => {
@@ -53,8 +80,7 @@ function timeline(fieldCount, pathCount) {
   const marks = Object.fromEntries(parts.map(part => [part.stage, part.mark])); // the last part of a stage wins
   const steps = new Set(Object.values(marks));
   for (const { kind, start: from, length } of parts) {
-    const count = { train: fieldCount, attack: pathCount }[kind] ?? 0;
-    for (let index = 0; index < count; index++) steps.add(from + length * index / (count - 1));
+    for (const share of { train: fieldDue, attack: pathDue }[kind] ?? []) steps.add(from + length * share);
   }
   return { parts, marks, length: start, steps: [...steps].sort((a, b) => a - b) };
 }
@@ -69,6 +95,9 @@ class Player {
     this.speed = 1;
     this.playing = false;
     this.draws = 0;
+    this.seen = []; // frames of a run at work, as they came
+    this.looked = 0; // which of them is shown while it is paused
+    this.wanted = false; // the next one, which has not come yet
     this.shown = { field: null, path: null };
     this.tile = document.createElement('canvas');
     this.resized = new ResizeObserver(() => this.fit());
@@ -88,19 +117,17 @@ class Player {
   }
 
   press(event) {
-    if (this.mode !== 'recording' || event.target.tagName === 'SELECT') return;
+    if (this.mode === 'still' || event.target.tagName === 'SELECT') return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const stage = this.data.stages[Number(event.key) - 1];
-    const acts = {
-      ' ': () => this.toggle(),
-      ArrowLeft: () => this.step(-1),
-      ArrowRight: () => this.step(1),
-      Home: () => this.jump(0),
-      End: () => this.jump(this.line.length),
-    };
+    const acts = { ' ': () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1) };
+    if (this.mode === 'recording') {
+      acts.Home = () => this.jump(0);
+      acts.End = () => this.jump(this.line.length);
+    }
     // A button in focus is pressed with the space bar, as everywhere.
     if (event.key === ' ' && event.target.tagName === 'BUTTON') return;
-    const act = acts[event.key] ?? (stage && (() => this.visit(stage.key)));
+    const act = acts[event.key] ?? (this.mode === 'recording' && stage && (() => this.visit(stage.key)));
     if (!act) return;
     event.preventDefault();
     event.stopPropagation();
@@ -116,15 +143,18 @@ class Player {
     this.theme();
     if (fresh || data.mode === 'live') this.decode(data);
     if (data.mode === 'recording') {
-      if (fresh) this.line = timeline(this.fieldCount, this.pathCount);
+      if (fresh) this.line = timeline(this.fieldDue, this.pathDue);
       if (fresh) this.begin(before);
     } else {
-      this.playing = false;
-      this.tween();
+      if (fresh) this.seen = [];
+      this.playing = data.mode === 'live' && (fresh || this.playing);
+      if (data.mode === 'live') this.see(); else this.tween(this.newest());
     }
     this.overlays = data.overlays.map(one => ({ ...one, points: floats(one.points) }));
-    this.root.style.setProperty('--around', data.beside ? '37rem' : '25rem'); // what else must fit on the screen
-    this.find('.story').hidden = this.find('.controls').hidden = data.mode !== 'recording';
+    this.root.style.setProperty('--around', data.beside ? '37rem' : '19.5rem'); // what else must fit on the screen
+    this.find('.story').hidden = data.mode !== 'recording';
+    this.find('.controls').hidden = data.mode === 'still';
+    for (const name of ['.scrub', '.speed']) this.find(name).hidden = data.mode !== 'recording';
     this.root.setAttribute('aria-label', data.label);
     this.writeStages();
     this.writeLegend();
@@ -139,18 +169,25 @@ class Player {
     this.count = data.candidate_labels.length;
     this.fieldCount = this.fields ? this.fields.length / (this.side * this.side) : 0;
     this.pathCount = this.paths ? this.paths.length / (2 * this.count) : 0;
+    if (data.mode !== 'recording') return;
+    this.fieldDue = schedule(this.fields, this.side * this.side);
+    this.pathDue = schedule(this.paths, 2 * this.count);
   }
 
-  // Where to start: where this window left it, on from where the live view ended, or with the result.
+  // Where to start: where this window left it, on from where the live view ended, from the beginning, or with the result.
   begin(before) {
-    const kept = this.recall();
+    const kept = this.recall(), watched = this.playing;
     this.playing = false;
     this.time = this.line.length;
     if (before?.mode === 'live' && before.id === this.data.id && 'd' in this.line.marks) {
       this.time = this.line.marks.d;
-      this.playing = !this.still.matches;
+      this.playing = watched && !this.still.matches;
     } else if (kept?.id === this.data.id) {
       this.time = clamp(kept.time, 0, this.line.length);
+      this.playing = kept.playing === true && !this.still.matches;
+    } else if (this.data.autoplay && !this.still.matches) {
+      this.time = 0;
+      this.playing = true;
     }
     this.speed = kept?.speed ?? this.speed;
     this.find('.speed').value = String(this.speed);
@@ -161,8 +198,16 @@ class Player {
 
   remember() {
     try {
-      sessionStorage.setItem(this.store, JSON.stringify({ id: this.data.id, time: this.time, speed: this.speed }));
+      sessionStorage.setItem(this.store, JSON.stringify(
+        { id: this.data.id, time: this.time, speed: this.speed, playing: this.playing }
+      ));
     } catch { /* a browser that keeps nothing plays all the same */ }
+  }
+
+  forget() {
+    try {
+      sessionStorage.removeItem(this.store);
+    } catch { /* nothing was kept */ }
   }
 
   recall() {
@@ -175,6 +220,11 @@ class Player {
 
   toggle() {
     this.playing = !this.playing;
+    if (this.mode === 'live') {
+      this.wanted = false;
+      this.look(this.seen.length - 1);
+      return;
+    }
     if (this.playing && this.time >= this.line.length) this.time = 0;
     this.settle();
   }
@@ -204,16 +254,49 @@ class Player {
   }
 
   step(direction) {
+    if (this.mode === 'live') {
+      this.playing = false;
+      this.wanted = direction > 0 && this.looked === this.seen.length - 1;
+      this.look(this.looked + direction);
+      return;
+    }
     const steps = direction > 0 ? this.line.steps : [...this.line.steps].reverse();
     const next = steps.find(time => (time - this.time) * direction > 1e-6);
     this.jump(next ?? (direction > 0 ? this.line.length : 0));
   }
 
-  // Frames of a run at work come about once a second; between them everything glides.
-  tween() {
+  newest() {
     const size = this.side * this.side;
-    const field = this.fields && Float32Array.from(this.fields.subarray((this.fieldCount - 1) * size));
-    const path = this.paths && this.paths.slice((this.pathCount - 1) * this.count * 2);
+    return {
+      step: this.data.step,
+      field: this.fields && Float32Array.from(this.fields.subarray((this.fieldCount - 1) * size)),
+      path: this.paths && this.paths.slice((this.pathCount - 1) * this.count * 2),
+    };
+  }
+
+  // A run at work can be paused and stepped through: it goes on, and its frames wait here to be looked at.
+  see() {
+    const newest = this.newest();
+    const last = this.seen.at(-1);
+    if (!last || last.step !== newest.step || !last.path !== !newest.path) this.seen.push(newest);
+    if (this.seen.length > LIVE_KEPT) {
+      this.seen.shift();
+      this.looked = Math.max(0, this.looked - 1);
+    }
+    if (this.playing) this.look(this.seen.length - 1);
+    else if (this.wanted && this.looked < this.seen.length - 1) {
+      this.wanted = false;
+      this.look(this.looked + 1);
+    } else this.beat();
+  }
+
+  look(index) {
+    this.looked = clamp(index, 0, this.seen.length - 1);
+    this.tween(this.seen[this.looked]);
+  }
+
+  // Between the frames of a run at work, which come about once a second, everything glides.
+  tween({ field, path }) {
     const alike = (from, to) => from && to && from.length === to.length;
     this.glide = {
       began: performance.now(),
@@ -249,7 +332,9 @@ class Player {
     });
   }
 
+  // Left for another page, not reloaded: whoever comes back sees what opens by itself from its beginning.
   leave() {
+    if (this.data?.autoplay) this.forget();
     this.resized.disconnect();
     if (this.waiting) cancelAnimationFrame(this.waiting);
   }
@@ -263,13 +348,13 @@ class Player {
     const moment = { stage: part.stage, frame: '', clock: '', field: null, fieldShare: 1, path: null,
       pathShare: 1, faded: [0, 0], overlays: !after('a') && part.kind !== 'train' ? 1 : 0, rings: after('def') };
     if (!after('a') && this.fieldCount) {
-      const at = part.kind === 'train' ? share * (this.fieldCount - 1) : this.fieldCount - 1;
+      const at = part.kind === 'train' ? placeAt(this.fieldDue, share) : this.fieldCount - 1;
       moment.field = this.between(this.fields, this.side * this.side, at);
       moment.fieldShare = after('b') ? 1 : after('c') ? mix(1, FAINT, arrived) : FAINT;
       if (part.kind === 'train') this.name(moment, 'training', this.data.field_steps, at);
     }
     if (after('cdef')) {
-      const at = after('c') ? 0 : part.kind === 'attack' ? share * (this.pathCount - 1) : this.pathCount - 1;
+      const at = after('c') ? 0 : part.kind === 'attack' ? placeAt(this.pathDue, share) : this.pathCount - 1;
       moment.path = this.between(this.paths, 2 * this.count, at);
       moment.pathShare = after('c') ? arrived : 1;
       if (part.kind === 'attack') this.name(moment, 'attack', this.data.candidate_steps, at);
@@ -288,8 +373,10 @@ class Player {
   glidingMoment(share) {
     const blend = ([from, to]) => to && to.map((value, index) => mix(from[index], value, share));
     const moment = { stage: '', frame: '', clock: '', field: blend(this.glide.field), path: blend(this.glide.path),
-      fieldShare: this.paths ? FAINT : 1, pathShare: 1, faded: [0, 0], overlays: 1, rings: false };
+      fieldShare: this.glide.path[1] ? FAINT : 1, pathShare: 1, faded: [0, 0], overlays: 1, rings: false };
     this.shown = { field: moment.field, path: moment.path };
+    const step = this.mode === 'live' ? this.seen[this.looked]?.step ?? null : null;
+    if (step !== null) moment.clock = `${moment.path ? 'attack' : 'training'}, step ${step.toLocaleString('en')}`;
     return moment;
   }
 
@@ -516,9 +603,11 @@ class Player {
     state.mode = this.mode;
     state.stage = moment.stage;
     state.frame = moment.frame;
-    state.step = this.data.step ?? '';
+    state.step = state.received = this.data.step ?? '';
     state.playing = this.playing;
     state.draws = this.draws;
+    this.find('.play').setAttribute('aria-pressed', this.playing);
+    if (this.mode === 'live') state.step = this.seen[this.looked]?.step ?? '';
     if (this.mode !== 'recording') {
       this.canvas.setAttribute('aria-label', this.data.label);
       return;
@@ -529,7 +618,6 @@ class Player {
     const write = (name, text) => { const place = this.find(name); if (place.textContent !== text) place.textContent = text; };
     write('.title', `${stage.title}.`);
     write('.sentence', stage.note);
-    this.find('.play').setAttribute('aria-pressed', this.playing);
     this.canvas.setAttribute('aria-label', `${stage.title}. ${stage.note}`);
     const scrub = this.find('.scrub');
     scrub.value = Math.round(this.time / this.line.length * 1000);

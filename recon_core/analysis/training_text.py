@@ -19,14 +19,6 @@ def percent(share: float | None) -> str:
     return text.replace("100.0%", "over 99.9%").replace("0.0%", "under 0.1%") if nearly else text
 
 
-def power_of_ten(log10: float) -> str:
-    """'0.0025', or '6.1e-435', which is 0 as a number, from its logarithm."""
-    if not math.isfinite(log10):
-        return UNKNOWN
-    exponent = math.floor(log10)
-    return f"{10.0**log10:.2g}" if -5 < exponent < 5 else f"{10.0 ** (log10 - exponent):.1f}e{exponent}"
-
-
 def layers_sentence(readings: Sequence[LayerReading]) -> str:
     """'96% of layer 1, 26% of layer 2 and 99.8% of layer 3 are explained by the training samples.'"""
     if not readings:

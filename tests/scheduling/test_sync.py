@@ -73,15 +73,15 @@ def test_a_run_that_ends_while_it_is_looked_at_keeps_its_checkpoints_at_home(
         writer.start(2)
         writer.checkpoint(1, {"w": torch.zeros(2)}, {})
         mirror.apply(copy, watch.changes(last=True))
-        look = watch._piece
+        look = watch._change
 
-        def ends_now(name: str) -> mirror.Piece | None:
+        def ends_now(name: str) -> mirror.FileChange | None:
             found = look(name)
             if name == layout.STATUS and not (run.dir / layout.RESULT).exists():
                 writer.finish(RunState.DONE, {})
             return found
 
-        monkeypatch.setattr(watch, "_piece", ends_now)
+        monkeypatch.setattr(watch, "_change", ends_now)
         mirror.apply(copy, watch.changes(last=True))
     assert '"running"' in (copy / layout.STATUS).read_text()
     assert list((copy / layout.CHECKPOINTS).iterdir())
@@ -152,8 +152,8 @@ def test_of_what_is_on_its_way_only_the_newest_is_kept(run: Run, tmp_path: Path)
 def test_growth_of_what_was_never_here_is_refused(tmp_path: Path) -> None:
     (tmp_path / layout.METRICS).write_bytes(b"12345")
     with pytest.raises(AfterimageError, match="lacks what came before byte 9"):
-        mirror.apply(tmp_path, [mirror.Piece(layout.METRICS, 9, b"x")])
-    mirror.apply(tmp_path, [mirror.Piece(layout.METRICS, 3, b"abc")])
+        mirror.apply(tmp_path, [mirror.FileChange(layout.METRICS, 9, b"x")])
+    mirror.apply(tmp_path, [mirror.FileChange(layout.METRICS, 3, b"abc")])
     assert (tmp_path / layout.METRICS).read_bytes() == b"123abc"
 
 
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_keeps_what_came_before(tmp_path: Path) -> None:
         file = disk / layout.METRICS
         file.write_bytes(b"row\n")
         with pytest.raises(AfterimageError, match="the disk is full"):
-            mirror.apply(disk, [mirror.Piece(layout.METRICS, 4, b"x" * 200_000)])
+            mirror.apply(disk, [mirror.FileChange(layout.METRICS, 4, b"x" * 200_000)])
         assert file.read_bytes() == b"row\n"
 
 
@@ -187,6 +187,6 @@ def test_a_folder_that_is_lost_on_its_node_takes_nothing_along(run: Run) -> None
 def test_a_piece_that_is_no_content_of_a_run_is_left_out(path: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
-    mirror.apply(copy, [mirror.Piece(path, None, b"{}")])
+    mirror.apply(copy, [mirror.FileChange(path, None, b"{}")])
     assert sorted(os.listdir(tmp_path)) == ["copy"]
     assert os.listdir(copy) == []

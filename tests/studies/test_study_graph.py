@@ -1,4 +1,4 @@
-"""The board: every step once, shared where it can be, waited for where others are at it."""
+"""The graph: every step once, shared where it can be, waited for where others are at it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from recon_core.scheduling import Ended
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
-from recon_core.studies.graph import Board, Step, StepKind, StepState
+from recon_core.studies.graph import Step, StepGraph, StepKind, StepState
 from recon_core.studies.plan import StudyPlan
 from tests.studies.tiny_studies import tiny_plan
 
@@ -21,9 +21,9 @@ ARCHITECTURE = {
 }
 
 
-def board_of(store: RunStore, plan: StudyPlan | None = None, recorded: dict[str, str] | None = None) -> Board:
+def graph_of(store: RunStore, plan: StudyPlan | None = None, recorded: dict[str, str] | None = None) -> StepGraph:
     plan = plan or tiny_plan()
-    return Board(store, plan.name, expand(plan), floor=plan.floor, recorded=recorded or {})
+    return StepGraph(store, plan.name, expand(plan), floor=plan.floor, recorded=recorded or {})
 
 
 def end(run: Run, state: RunState = RunState.DONE, message: str = "") -> Ended:
@@ -35,25 +35,25 @@ def end(run: Run, state: RunState = RunState.DONE, message: str = "") -> Ended:
     return Ended(run.id, None)
 
 
-def work_off(board: Board) -> list[str]:
+def work_off(graph: StepGraph) -> list[str]:
     """One place, all goes well: the order in which steps are begun."""
     order = []
-    while not board.finished:
-        step = board.ready()[0]
-        run = board.begin(step)
+    while not graph.finished:
+        step = graph.ready()[0]
+        run = graph.begin(step)
         if run is not None:
             order.append(f"{step.kind} {step.cell.point}")
-            board.end(end(run))
+            graph.end(end(run))
     return order
 
 
-def step_of(board: Board, kind: StepKind, point: str) -> Step:
-    return next(step for step in board.steps if step.kind is kind and step.cell.point == point)
+def step_of(graph: StepGraph, kind: StepKind, point: str) -> Step:
+    return next(step for step in graph.steps if step.kind is kind and step.cell.point == point)
 
 
 def test_cells_are_finished_one_after_the_other_and_share_their_floor(store: RunStore) -> None:
-    board = board_of(store)
-    assert work_off(board) == [
+    graph = graph_of(store)
+    assert work_off(graph) == [
         "train none",
         "floor none",
         "attack none",
@@ -65,73 +65,73 @@ def test_cells_are_finished_one_after_the_other_and_share_their_floor(store: Run
         "attack small start",
         "match small start",
     ]
-    assert board.done == board.total == 10
-    assert all(cell.state is StepState.DONE for cell in board.cells)
-    match = store.open(board.cells[1].match.run_id or "")
-    assert match.parents == (board.cells[1].attack.run_id, board.cells[0].floor.run_id)
+    assert graph.done == graph.total == 10
+    assert all(cell.state is StepState.DONE for cell in graph.cells)
+    match = store.open(graph.cells[1].match.run_id or "")
+    assert match.parents == (graph.cells[1].attack.run_id, graph.cells[0].floor.run_id)
     assert match.name == "tiny: 0.001, seed 0"
     assert match.command[:4] == ("python", "-m", "recon_core", "match")
 
 
 def test_what_is_in_the_store_is_not_done_again_whoever_did_it(store: RunStore) -> None:
-    work_off(board_of(store))
+    work_off(graph_of(store))
     before = {summary.id for summary in store.list()}
     # Another study of other name and seeds with one value in common.
     other = tiny_plan(name="other", points=tiny_plan().points[:1], references=[], seeds=[0, 1])
-    board = board_of(store, other)
-    assert board.cells[0].state is StepState.DONE
-    assert all(step.shared for step in board.cells[0])
-    assert work_off(board) == ["train none", "attack none", "match none"]  # of seed 1
+    graph = graph_of(store, other)
+    assert graph.cells[0].state is StepState.DONE
+    assert all(step.shared for step in graph.cells[0])
+    assert work_off(graph) == ["train none", "attack none", "match none"]  # of seed 1
     assert len(store.list()) == len(before) + 3
 
 
 def test_a_deleted_run_is_done_again(store: RunStore) -> None:
-    board = board_of(store)
-    work_off(board)
-    doomed = board.cells[1]
+    graph = graph_of(store)
+    work_off(graph)
+    doomed = graph.cells[1]
     store.delete(doomed.attack.run_id or "", with_dependents=True)
-    again = board_of(store, recorded=board.recorded())
+    again = graph_of(store, recorded=graph.recorded())
     assert again.cells[1].state is StepState.WAITING
     assert again.cells[1].train.run_id == doomed.train.run_id
     assert work_off(again) == ["attack 0.001", "match 0.001"]
 
 
 def test_a_parent_deleted_under_way_is_done_again(store: RunStore) -> None:
-    board = board_of(store)
-    train = step_of(board, StepKind.TRAIN, "none")
-    run = board.begin(train)
+    graph = graph_of(store)
+    train = step_of(graph, StepKind.TRAIN, "none")
+    run = graph.begin(train)
     assert run is not None
-    board.end(end(run))
+    graph.end(end(run))
     store.delete(run.id)
-    assert board.begin(step_of(board, StepKind.ATTACK, "none")) is None
+    assert graph.begin(step_of(graph, StepKind.ATTACK, "none")) is None
     assert train.state is StepState.WAITING
-    assert work_off(board)[0] == "train none"
+    assert work_off(graph)[0] == "train none"
 
 
 def test_a_run_somebody_works_on_is_waited_for(store: RunStore) -> None:
-    first = board_of(store)
+    first = graph_of(store)
     run = first.begin(first.ready()[0])
     assert run is not None
     with run.writer() as writer:  # as its own process would
         writer.start(1)
-        board = board_of(store)
-        step = board.ready()[0]
-        assert board.begin(step) is None
+        graph = graph_of(store)
+        step = graph.ready()[0]
+        assert graph.begin(step) is None
         assert step.state is StepState.ELSEWHERE
-        board.look_elsewhere()
+        graph.look_elsewhere()
         assert step.state is StepState.ELSEWHERE
-        assert not board.finished
+        assert not graph.finished
         writer.finish(RunState.DONE, {"architecture": ARCHITECTURE})
-    board.look_elsewhere()
+    graph.look_elsewhere()
     assert (step.state, step.run_id) == (StepState.DONE, run.id)
 
 
 def test_a_run_begun_before_goes_on_even_if_only_its_name_is_known(store: RunStore) -> None:
     """The study was killed in the moment between making the run and writing that down."""
-    first = board_of(store)
+    first = graph_of(store)
     run = first.begin(first.ready()[0])
-    board = board_of(store)
-    again = board.begin(board.ready()[0])
+    graph = graph_of(store)
+    again = graph.begin(graph.ready()[0])
     assert run is not None
     assert again is not None
     assert again.id == run.id
@@ -139,49 +139,49 @@ def test_a_run_begun_before_goes_on_even_if_only_its_name_is_known(store: RunSto
 
 
 def test_a_strangers_unfinished_run_is_left_alone(store: RunStore) -> None:
-    first = board_of(store)
+    first = graph_of(store)
     run = first.begin(first.ready()[0])
     assert run is not None
     store.rename(run.id, "mine, do not touch")
-    board = board_of(store)
-    own = board.begin(board.ready()[0])
+    graph = graph_of(store)
+    own = graph.begin(graph.ready()[0])
     assert own is not None
     assert own.id != run.id
 
 
 def test_a_failure_spoils_its_cell_and_no_other(store: RunStore) -> None:
-    board = board_of(store)
-    train = step_of(board, StepKind.TRAIN, "0.001")
-    run = board.begin(train)
+    graph = graph_of(store)
+    train = step_of(graph, StepKind.TRAIN, "0.001")
+    run = graph.begin(train)
     assert run is not None
-    board.end(end(run, RunState.FAILED, "lost its footing"))
-    work_off(board)
-    assert [cell.state for cell in board.cells] == [StepState.DONE, StepState.FAILED, StepState.DONE]
-    assert board.cells[1].message == "train: lost its footing"
-    assert board.finished
+    graph.end(end(run, RunState.FAILED, "diverged"))
+    work_off(graph)
+    assert [cell.state for cell in graph.cells] == [StepState.DONE, StepState.FAILED, StepState.DONE]
+    assert graph.cells[1].message == "train: diverged"
+    assert graph.finished
 
 
-def test_without_its_floor_a_count_is_still_made(store: RunStore) -> None:
-    board = board_of(store)
-    board.end(end(board.begin(step_of(board, StepKind.TRAIN, "none"))))  # type: ignore[arg-type]
-    floor = board.begin(step_of(board, StepKind.FLOOR, "none"))
+def test_without_its_control_a_count_is_still_made(store: RunStore) -> None:
+    graph = graph_of(store)
+    graph.end(end(graph.begin(step_of(graph, StepKind.TRAIN, "none"))))  # type: ignore[arg-type]
+    floor = graph.begin(step_of(graph, StepKind.FLOOR, "none"))
     assert floor is not None
-    board.end(end(floor, RunState.FAILED, "lost its footing"))
-    work_off(board)
-    assert all(cell.state is StepState.DONE for cell in board.cells)
-    assert store.open(board.cells[0].match.run_id or "").config["untrained"] is None
+    graph.end(end(floor, RunState.FAILED, "diverged"))
+    work_off(graph)
+    assert all(cell.state is StepState.DONE for cell in graph.cells)
+    assert store.open(graph.cells[0].match.run_id or "").config["untrained"] is None
 
 
 @pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.INTERRUPTED])
 def test_one_cancelled_run_is_left_and_one_whose_process_died_is_tried_again(store: RunStore, state: RunState) -> None:
-    board = board_of(store)
-    step = board.ready()[0]
+    graph = graph_of(store)
+    step = graph.ready()[0]
     tried = []
     while step.state in (StepState.WAITING, StepState.RUNNING):
-        run = board.begin(step)
+        run = graph.begin(step)
         assert run is not None
         tried.append(run.id)
-        board.end(end(run, state, "gone"))
+        graph.end(end(run, state, "gone"))
     if state is RunState.CANCELLED:
         assert step.state is StepState.STOPPED
         assert len(tried) == 1

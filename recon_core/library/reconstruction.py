@@ -1,0 +1,271 @@
+"""`reconstruct`: from weights alone to candidates for the training samples."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save as to_safetensors
+from torch import Tensor, nn
+
+from recon_core.attacks import AttackOutcome, AttackSettings, StopReason, attack
+from recon_core.attacks.registry import all_setting_names, find_attack_preset
+from recon_core.config import parse_config
+from recon_core.errors import AfterimageError, InputError
+from recon_core.kinds import perform
+from recon_core.library.pictures import mosaic_html, stretched, table_html
+from recon_core.library.running import MemoryObserver, Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.library.training import TrainedModel
+from recon_core.models import Network
+from recon_core.runs.models import AttackModel, imported_before, model_of, read_foreign
+from recon_core.runs.observer import last_checkpoint
+from recon_core.runs.reconstruction import (
+    ReconstructConfig,
+    attack_settings,
+    check_request,
+    planar_stages,
+    target_of,
+    warning_for,
+)
+from recon_core.runs.requests import create_import, create_reconstruction
+from recon_core.runs.signals import StopFlag
+from recon_core.store import Run, RunState, RunStore, default_root
+from recon_core.store.ids import is_id
+
+Model = TrainedModel | Run | str | Path | nn.Module
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reconstruction:
+    """Candidates for the training samples, drawn out of weights; M = m candidates for each seed."""
+
+    candidates: Tensor
+    """(M, *input_shape), centred: the mean of the training images is not known to the attack."""
+    multipliers: Tensor
+    """(M,), the KKT multipliers of the candidates."""
+    labels: Tensor
+    """(M,) class indices."""
+    seeds: Tensor
+    """(M,), the seed each candidate started from."""
+    kept: Tensor | None
+    """Points in the plane only: (M,) bool, those left after filtering by multiplier and removing duplicates."""
+    network: Network
+    """The network that was attacked."""
+    settings: AttackSettings
+    summary: Mapping[str, Any]
+    """residual: the part of the squared weights that the candidates leave unexplained, in all and for each layer."""
+    note: str
+    """Why the attack ended, and what should be known about it."""
+    stopped: bool = False
+    """Interrupted by Ctrl-C: candidates are as far as the attack got."""
+    run: Run | None = None
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __repr__(self) -> str:
+        residual = self.summary.get("residual")
+        shown = "not finite" if residual is None else f"{residual:.4f}"
+        shape = "x".join(map(str, self.candidates.shape[1:]))
+        return f"Reconstruction({len(self)} candidates of {shape}, relative residual {shown}; {self.note})"
+
+    def _repr_html_(self) -> str:
+        if self.candidates.ndim != 4:
+            return table_html({"candidates": len(self), "residual": self.summary.get("residual")}, repr(self))
+        order = self.multipliers.abs().argsort(descending=True)
+        return mosaic_html(stretched(self.candidates[order]), repr(self))
+
+
+def reconstruct(
+    model: Model,
+    *,
+    preset: str | None = None,
+    baseline: Literal["untrained"] | None = None,
+    known_init: bool = False,
+    input_shape: tuple[int, ...] | None = None,
+    store: Store | None = None,
+    name: str | None = None,
+    progress: Progress = True,
+    **settings: Any,
+) -> Reconstruction:
+    """Draw candidates for the training samples out of a model's weights; no data is read.
+
+    `model` is a `TrainedModel`, a run or its id, a checkpoint file (.pth, .safetensors; nothing in it is run), or an
+    nn.Module of Linear and ReLU layers; `input_shape` (C, H, W) where a file or module does not tell. Settings are
+    those of `recon_core.attacks.AttackSettings`: recipe, m (candidates, at least twice the training samples),
+    iterations, seed, seeds, objective, ... `preset` names hyper-parameters released by the authors.
+    `baseline="untrained"` attacks an untrained network of the same shape instead, for the chance level. With `store` (a
+    folder or a RunStore) the attack is kept as a run. Ctrl-C gives the candidates as far as they got.
+
+    >>> import recon_core as rc
+    >>> model = rc.train(rc.load_data("circle", n=6), widths=50, epochs=20, progress=False)
+    >>> rc.reconstruct(model, m=10, iterations=5, progress=False).candidates.shape
+    torch.Size([10, 2])
+    """
+    refuse_unknown(settings, all_setting_names(), "reconstruct")
+    if baseline not in (None, "untrained"):
+        raise InputError(
+            f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
+        )
+    attacked = _attack_model(model, store, input_shape)
+    chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
+    values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
+    config = parse_config(ReconstructConfig, values)
+    check_request(attacked, config)
+    if store is None:
+        with interruptible() as stop, showing(progress, "reconstruct") as listener:
+            outcome = attack(target_of(attacked, config), chosen, MemoryObserver(stop, listener))
+        return _result(outcome, attacked, config)
+    runs = store_of(store)
+    owner = _run_of(model, attacked, runs, input_shape)
+    run = create_reconstruction(runs, config.model_copy(update={"model": owner.id}), name)
+    with interruptible() as stop, showing(progress, "reconstruct") as listener:
+        state = perform(run, stop, listener)
+    if state is RunState.CANCELLED:
+        return _interrupted(run, attacked, config)
+    if state is not RunState.DONE:
+        raise AfterimageError(f"run {run.id} {state}: {run.status().message}")
+    found = run.tensors("candidates")
+    return Reconstruction(
+        candidates=found["candidates"],
+        multipliers=found["multipliers"],
+        labels=found["labels"],
+        seeds=found["seeds"],
+        kept=run.tensors("stages")["deduplicated"] if run.has_tensors("stages") else None,
+        network=attacked.network,
+        settings=chosen,
+        summary=run.result() or {},
+        note=_note(run.status().message, attacked, chosen),
+        run=run,
+    )
+
+
+def _result(
+    outcome: AttackOutcome, model: AttackModel, config: ReconstructConfig, run: Run | None = None
+) -> Reconstruction:
+    if outcome.reason is StopReason.DIVERGED:
+        raise AfterimageError(f"the attack {outcome.reason}")
+    stopped = outcome.reason is StopReason.CANCELLED
+    ended = f"interrupted after {outcome.summary['steps']} iterations" if stopped else str(outcome.reason)
+    if stopped and run is not None:
+        ended += f"; python -m recon_core runs resume {run.id} continues it"
+    return Reconstruction(
+        candidates=outcome.candidates,
+        multipliers=outcome.multipliers,
+        labels=outcome.labels,
+        seeds=outcome.seeds,
+        kept=planar_stages(outcome, config.settings).masks["deduplicated"] if model.planar else None,
+        network=model.network,
+        settings=config.settings,
+        summary=outcome.summary,
+        note=_note(ended, model, config.settings),
+        stopped=stopped,
+        run=run,
+    )
+
+
+def _interrupted(run: Run, model: AttackModel, config: ReconstructConfig) -> Reconstruction:
+    """What the run's checkpoint holds; the run itself can be resumed."""
+    stop = StopFlag()
+    stop.raised = True
+    with run.writer() as writer:
+        resume = last_checkpoint(writer)
+    observer = MemoryObserver(stop, lambda fraction, message: None)
+    return _result(attack(target_of(model, config), config.settings, observer, resume), model, config, run)
+
+
+def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:
+    warning = warning_for(model, settings)
+    return ended if warning is None else f"{ended}; {warning}"
+
+
+def _attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None) -> AttackModel:
+    """Weights, and how they were trained where that is known."""
+    if input_shape is not None and isinstance(model, TrainedModel | Run | Network):
+        raise InputError(f"input_shape goes with a file or a module of your own, got {input_shape} with {model!r}")
+    if isinstance(model, TrainedModel):
+        return AttackModel(model.network, model.config)
+    if isinstance(model, Run):
+        return model_of(model)
+    if isinstance(model, Network):
+        return AttackModel(model)
+    if isinstance(model, nn.Module):
+        return _from_module(model, input_shape)
+    if not isinstance(model, str | Path):
+        raise InputError(f"a model is a TrainedModel, a run, a file or an nn.Module, got {type(model).__name__}")
+    if isinstance(model, str) and is_id(model) and not Path(model).is_file():
+        return model_of(_store_for(store).open(model))
+    return AttackModel(read_foreign(Path(model).expanduser(), input_shape).network)
+
+
+def _store_for(store: Store | None) -> RunStore:
+    return RunStore(default_root()) if store is None else store_of(store)
+
+
+def _from_module(module: nn.Module, input_shape: tuple[int, ...] | None) -> AttackModel:
+    """By way of a file, so that a module is checked as a checkpoint is; then by what it computes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "module.pth"
+        torch.save(module.state_dict(), file)
+        try:
+            network = read_foreign(file, input_shape).network
+        except InputError as error:
+            raise InputError(str(error).replace(repr(str(file)), "the module")) from None
+    if not _same_function(module, network):
+        raise InputError(
+            f"the module does not compute what a ReLU network {network.architecture} with its weights would; only "
+            "Linear layers with ReLU between them, with one Conv2d in front if you like, can be attacked"
+        )
+    return AttackModel(network)
+
+
+def _same_function(module: nn.Module, network: Network) -> bool:
+    """Weights do not tell where a module has its activations, so both are tried on the same random inputs."""
+    own = next(module.parameters())
+    inputs = torch.randn(8, *network.architecture.input_shape, generator=torch.Generator().manual_seed(0))
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            expected = network(inputs.to(next(network.parameters())))
+            for given in (inputs, inputs.flatten(1)):
+                try:
+                    computed = module(given.to(own)).to(expected)
+                except RuntimeError:  # it takes images, or flat vectors
+                    continue
+                scale = float(expected.abs().max())
+                return torch.allclose(computed.reshape(expected.shape), expected, rtol=1e-3, atol=1e-3 * scale)
+    finally:
+        module.train(training)
+    return False
+
+
+def _run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None) -> Run:
+    """The run of this store that holds the model; one that is not there yet is imported."""
+    run = model.run if isinstance(model, TrainedModel) else model if isinstance(model, Run) else None
+    if run is not None and run.dir.parent.resolve() == store.root.resolve():
+        if run.status().state is RunState.CANCELLED:
+            raise InputError(f"training was interrupted; continue it first: python -m recon_core runs resume {run.id}")
+        return run
+    if isinstance(model, str) and is_id(model) and not Path(model).is_file():
+        return store.open(model)
+    file = Path(model).expanduser() if isinstance(model, str | Path) else _written(attacked.network, store)
+    shape = input_shape if isinstance(model, str | Path) else attacked.architecture.input_shape
+    found = imported_before(store, file, shape)
+    if found is None:
+        found = create_import(store, file, shape)
+        perform(found, StopFlag())
+    return found
+
+
+def _written(network: Network, store: RunStore) -> Path:
+    content = to_safetensors({name: tensor.contiguous() for name, tensor in network.state_dict().items()})
+    file = store.root.absolute() / ".models" / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file

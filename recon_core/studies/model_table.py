@@ -1,0 +1,41 @@
+"""A study's table of models as people read it, on the page and in the report alike."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from recon_core.units import LOG10_LOSS, log10_loss
+
+_COLUMNS = {
+    "panel": "for",
+    "value": "value",
+    "seed": "seed",
+    "state": "state",
+    "good": "good",
+    "of": "of",
+    "floor_mean_image": "chance level: mean image",
+    "floor_untrained": "chance level: untrained",
+    "non_members": "held-out images matched",
+    "threshold": "good above",
+    "ssim_kind": "SSIM",
+    "merge_factor": "B",
+    "on_margin": "on the margin",
+    "train_error": "train error",
+    "test_error": "test error",
+    "log_loss": LOG10_LOSS,
+    "kkt_layer1": "KKT residual of layer 1",
+    "residual": "residual of the attack",
+    "train_run": "training",
+    "attack_run": "attack",
+    "match_run": "match",
+    "message": "message",
+}
+
+
+def readable(frame: pd.DataFrame) -> pd.DataFrame:
+    """What people ask first, under names of the field; columns without any value are left out."""
+    kept = [name for name in _COLUMNS if name in frame and (frame[name].notna() & (frame[name] != "")).any()]
+    shown = frame[kept].convert_dtypes()
+    if "log_loss" in shown:
+        shown["log_loss"] = log10_loss(frame["log_loss"].to_numpy(float))
+    return shown.rename(columns=_COLUMNS)

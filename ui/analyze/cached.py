@@ -1,0 +1,129 @@
+"""Cached reads for the Analyze page: runs that can be analysed, models, and what leaked of them at any B."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recon_core.analysis.leakage import LeakPanel
+from recon_core.errors import InputError
+from recon_core.runs.match_request import QUICK_CANDIDATES, PoolFacts, pool_facts
+from recon_core.runs.match_source import MatchConfig, load_source
+from recon_core.store import Run, RunStore
+from recon_core.views.leak_view import (
+    AnalysedRun,
+    ModelEntry,
+    StoredScores,
+    analysed_runs,
+    leak_panel,
+    match_request,
+    model_index,
+    stored_scores,
+)
+from recon_core.views.live_match import ImagePool, PairView, open_pool
+from ui.shared.cached import run_read, store_read
+
+# Models beside each other are merged anew at each B, so their pools stay open if they are small.
+POOLS_KEPT, LEAKAGES_KEPT = 12, 36
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a run is matched, and what is known before its candidates are read."""
+
+    run: str
+    config: MatchConfig
+    facts: PoolFacts
+    versions: tuple[str, ...]
+    """Of all runs that are read."""
+    was_matched: bool
+    """It is a match run, so its neighbours are in the cache."""
+
+    def at(self, merge_factor: float) -> MatchConfig:
+        """The same at another B; a protocol that knows none pays no heed."""
+        return self.config.model_copy(update={"merge_factor": merge_factor})
+
+    @property
+    def own_factor(self) -> float:
+        return self.config.settings(self.facts.default_factor).merge_factor
+
+    @property
+    def is_large(self) -> bool:
+        return sum(self.facts.sizes.values()) > QUICK_CANDIDATES
+
+
+@dataclass(frozen=True, eq=False)
+class Leakage:
+    """One model's images at one B: pictures and counts in `view`, points of the plot in `panel`."""
+
+    view: PairView
+    panel: LeakPanel
+
+
+# A second is what a viewer does not notice.
+@store_read(keep=4, seconds=1)
+def runs_to_analyse(store: RunStore) -> tuple[AnalysedRun, ...]:
+    return analysed_runs(store)
+
+
+@store_read(keep=4, seconds=1)
+def models(store: RunStore) -> tuple[ModelEntry, ...]:
+    return model_index(store)
+
+
+@store_read(keep=64, seconds=1)
+def request_for(store: RunStore, run_id: str) -> Request:
+    config = match_request(store, run_id)
+    facts = pool_facts(store, config.runs)
+    read = [facts.model, *config.runs, *([config.untrained] if config.untrained else [])]
+    versions = tuple(store.open(name).content_version() for name in read)
+    return Request(run_id, config, facts, versions, was_matched=store.open(run_id).kind == "match")
+
+
+@run_read(keep=64)
+def scores_of(match_run: Run) -> StoredScores:
+    """Counted from what the match run kept, at its own B."""
+    return stored_scores(match_run)
+
+
+def leakage_of(request: Request, pool: ImagePool, view: PairView) -> Leakage:
+    """Of a pool that is open already."""
+    return Leakage(view, _panel(request.versions, view.settings.merge_factor, request.run, _pool=pool, _view=view))
+
+
+def leakage_at(request: Request, merge_factor: float) -> Leakage:
+    """Of one model among several. Waits for the candidates to be read; large ones are not kept."""
+    if request.is_large and not request.was_matched:
+        raise InputError(
+            f"run {request.run} has {sum(request.facts.sizes.values()):,} candidates, too many to match while a page "
+            "waits; match it on the Match page, then choose that match run here"
+        )
+    return _leakage(request, merge_factor)
+
+
+@store_read(keep=LEAKAGES_KEPT, shared=True)
+def _panel(
+    store: RunStore, versions: tuple[str, ...], merge_factor: float, run: str, *, _pool: ImagePool, _view: PairView
+) -> LeakPanel:
+    return leak_panel(_pool, _view)
+
+
+_BY_CONTENT = {Request: lambda request: (request.config.model_dump_json(), request.versions)}
+
+
+@store_read(keep=LEAKAGES_KEPT, shared=True, spinner="Reading candidates and merging them", hash_funcs=_BY_CONTENT)
+def _leakage(store: RunStore, request: Request, merge_factor: float) -> Leakage:
+    pool = _open(store, request) if request.is_large else _small_pool(request)
+    view = pool.view(request.at(merge_factor))
+    return Leakage(view, leak_panel(pool, view))
+
+
+@store_read(keep=POOLS_KEPT, shared=True, hash_funcs=_BY_CONTENT)
+def _small_pool(store: RunStore, request: Request) -> ImagePool:
+    return _open(store, request)
+
+
+def _open(store: RunStore, request: Request) -> ImagePool:
+    pool = open_pool(store, request.config, load_source(store, request.config))
+    if not isinstance(pool, ImagePool):
+        raise InputError(f"run {request.run} reconstructed points of the plane; choose runs on images to compare")
+    return pool

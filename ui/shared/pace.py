@@ -1,0 +1,48 @@
+"""How far a run is, said only as far as it is known: no total, bar or time that somebody would have to invent."""
+
+from __future__ import annotations
+
+import math
+
+from recon_core.config import TrainConfig, parse_config
+from recon_core.errors import InputError
+from recon_core.store import RunState
+from recon_core.units import LOG10_LOSS, log10_loss
+from ui.shared.formatting import plain
+from ui.shared.store import RunDetails
+
+
+def pace(run: RunDetails) -> str:
+    """In one line, for a place that reads markdown."""
+    status = run.status
+    if status.state is RunState.QUEUED:
+        return plain(status.message) or "queued"
+    if status.state is not RunState.RUNNING:
+        return plain(status.message) or f"{status.step:,} steps"
+    if run.kind == "train":
+        return _training(run)
+    steps = f"step {status.step:,}"
+    return f"{steps} of {status.total:,}" if status.total and run.kind == "reconstruct" else steps
+
+
+def _training(run: RunDetails) -> str:
+    """By its loss where it stops at one: how many steps that takes, nobody knows."""
+    log_loss = run.last_metrics.get("log_loss")
+    if not isinstance(log_loss, float) or not math.isfinite(log_loss):
+        return f"step {run.status.step:,}"
+    text = f"step {run.status.step:,}, {LOG10_LOSS} {_decimal(log_loss)}"
+    target = _log_target(run)
+    return text if target is None else f"{text} on its way to {_decimal(target)}"
+
+
+def _log_target(run: RunDetails) -> float | None:
+    try:
+        return parse_config(TrainConfig, run.config).training.log_target
+    except InputError:  # an older version's settings
+        return None
+
+
+def _decimal(natural: float) -> str:
+    """A natural logarithm as a decimal one."""
+    value = log10_loss(natural)
+    return f"{value:.1f}" if abs(value) < 10 else f"{value:.0f}"

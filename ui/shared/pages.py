@@ -1,0 +1,45 @@
+"""The pages of the app, each once: where its file is, what it is called; and what all of them begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import streamlit as st
+
+from ui.shared.faults import errors_shown
+from ui.shared.look import show_look
+from ui.shared.queue import keep_queue_running
+
+APP = "Afterimage"
+_ICON = "👁️"
+
+
+class Page(NamedTuple):
+    """`file` is what `st.switch_page` and `st.page_link` take; Streamlit makes the address from it."""
+
+    file: str
+    title: str
+
+
+HOME = Page("app.py", APP)
+TRAIN = Page("pages/1_Train.py", "Train")
+RECONSTRUCT = Page("pages/2_Reconstruct.py", "Reconstruct")
+MATCH = Page("pages/3_Match.py", "Match")
+ANALYZE = Page("pages/4_Analyze.py", "Analyze")
+STUDIES = Page("pages/5_Studies.py", "Studies")
+GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY)
+
+FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
+"""Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
+
+
+def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", "collapsed"] = "auto") -> None:
+    """Draw a whole page; what the engine refuses is a sentence on it."""
+    title = APP if page is HOME else f"{page.title} · {APP}"
+    st.set_page_config(page_title=title, page_icon=_ICON, layout="wide", initial_sidebar_state=sidebar)
+    show_look()
+    keep_queue_running()
+    with errors_shown():
+        draw()
