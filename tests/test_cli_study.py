@@ -62,7 +62,7 @@ def test_an_own_study_runs_reports_and_is_not_done_twice(cli: Cli, store: RunSto
 
     code, output, errors = cli("study", "own.yaml", "-q")
     assert (code, output.strip()) == (0, run_id)
-    assert "was done before" in errors
+    assert "has already been run" in errors
 
     code, output, _ = cli("report", "small", "--to", "page.html")
     assert code == 0

@@ -24,12 +24,13 @@ from recon_core.attacks.stationarity import (
     StationarityLoss,
     step_flops,
 )
-from recon_core.attacks.stepper import Candidates, Measurement, Stepper
+from recon_core.attacks.stepper import CERTAIN, Candidates, Measurement, Stepper
 from recon_core.attacks.target import Target, regression_warning
 
 __all__ = [
     "ATTACKS",
     "AUTHORS_PRESETS",
+    "CERTAIN",
     "INVERSION_RANGES",
     "SEARCH_RANGES",
     "Attack",

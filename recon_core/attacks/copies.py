@@ -162,7 +162,7 @@ class CopiesRecipe:
         elif self.iteration < self._confirms_from:
             self.start.step()
             self.notes += self.start.take_notes()
-        else:
+        elif 2 * len(self.components.z) >= self.target.architecture.outputs:  # one candidate a class is the least
             if self.confirming is None:
                 self._begin_confirming()
             assert self.confirming is not None

@@ -78,6 +78,9 @@ class FastSettings(StationaritySettings):
     lr_refine: float = Field(0.1, gt=0.0, description="Adam's step on the candidates in the second stage")
     ridge: float = Field(0.1, gt=0.0, description="ridge of the candidates' covariance, of its mean variance")
     weight_upper: float = Field(0.3, ge=0.0, description="weight of the layers above the first, second stage")
+    rank: int | None = Field(
+        None, ge=1, description="dimensions of the first layer's row space; left out, those above its noise"
+    )
     input_norm: float | None = Field(
         None, gt=0.0, description="expected norm of a centred input; left out, 0.24 sqrt(d), 1 in the plane"
     )
@@ -138,7 +141,7 @@ class FastRecipe:
         self.settings = settings
         device, dtype = attack_device(settings), DTYPES[settings.dtype]
         layers = target.explained()
-        self.basis = row_space(layers[0].weight).basis.to(device, dtype)
+        self.basis = row_space(layers[0].weight, settings.rank).basis.to(device, dtype)
         depth = target.architecture.depth
 
         def engine(upper: float) -> DenseStationarity:

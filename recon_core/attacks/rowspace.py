@@ -30,18 +30,22 @@ class RowSpace(NamedTuple):
     singular_values: Tensor
 
 
-def row_space(weight: Tensor) -> RowSpace:
-    """The part of the row space of weight (h, d) that stands above the noise of its initialisation."""
+def row_space(weight: Tensor, rank: int | None = None) -> RowSpace:
+    """The part of the row space of weight (h, d) that stands above the noise of its initialisation.
+
+    A given `rank` is taken instead: an untrained network has no knee, and is to be searched as widely as a trained one.
+    """
     w = weight.detach().cpu().double()
     if w.shape[0] < w.shape[1]:
         # Through the smaller Gram matrix: several times sooner than an SVD of (h, d).
         squares, left = torch.linalg.eigh(w @ w.T)
         values = squares.flip(0).clamp_min(0).sqrt()
-        rank = knee(values, w.shape[0], w.shape[1])
-        vectors = w.T @ left.flip(1)[:, :rank]
+        kept = knee(values, w.shape[0], w.shape[1]) if rank is None else min(rank, len(values))
+        vectors = w.T @ left.flip(1)[:, :kept]
         return RowSpace(torch.linalg.qr(vectors).Q, values)
     _, values, right = torch.linalg.svd(w, full_matrices=False)
-    return RowSpace(right[: knee(values, *w.shape)].T.contiguous(), values)
+    kept = knee(values, *w.shape) if rank is None else min(rank, len(values))
+    return RowSpace(right[:kept].T.contiguous(), values)
 
 
 def knee(values: Tensor, rows: int, columns: int) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from recon_core.attacks.registry import find_attack, make_stepper
 from recon_core.attacks.settings import AttackSettings
-from recon_core.attacks.stepper import Candidates, Confident, Measurement, attack_device
+from recon_core.attacks.stepper import CERTAIN, Candidates, Confident, Measurement, attack_device
 from recon_core.attacks.target import Target
 from recon_core.errors import InputError
 from recon_core.observing import Observer, Resume
@@ -301,6 +301,8 @@ class _Session:
         if reason is StopReason.DIVERGED and steady is not parts:
             reason = StopReason(steady[-1].facts["reason"])  # other seeds did find something
         best = min(steady, key=lambda part: math.inf if part.facts["residual"] is None else part.facts["residual"])
+        sure = [part.confidence for part in steady if part.confidence is not None]
+        confidence = torch.cat(sure) if len(sure) == len(steady) else None
         m = self.settings.m
         summary = {
             **{name: value for name, value in best.facts.items() if name not in ("iterations", "reason")},
@@ -322,7 +324,8 @@ class _Session:
             "multipliers": torch.stack([taken.multipliers for taken in self.snapshots]),
             "labels": torch.stack([taken.labels for taken in self.snapshots]),
         }
-        sure = [part.confidence for part in steady if part.confidence is not None]
+        if confidence is not None:
+            summary["certain"] = int((confidence > CERTAIN).sum())
         seeds = [torch.full_like(part.found.labels, int(part.facts["seed"])) for part in steady]
         return AttackOutcome(
             reason,
@@ -332,7 +335,7 @@ class _Session:
             seeds=torch.cat(seeds),
             summary=summary,
             snapshots=snapshots,
-            confidence=torch.cat(sure) if len(sure) == len(steady) else None,
+            confidence=confidence,
         )
 
 

@@ -57,6 +57,10 @@ class Stepper(Protocol):
     def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
+CERTAIN = 0.6
+"""Confidence above which a candidate is called certain: on the models used to choose it, 1.00 of those were real."""
+
+
 class Found(NamedTuple):
     """What a recipe hands over at its end, k candidates, and how sure it is of each, (k,) in [0, 1]."""
 

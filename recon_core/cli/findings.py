@@ -43,6 +43,8 @@ def _model(run: Run, result: Result) -> list[str]:
 
 def _reconstruction(run: Run, result: Result) -> list[str]:
     lines = [f"{result['candidates']} candidates" + (f" of {result['baseline']}" if result["baseline"] else "")]
+    if result.get("certain") is not None:
+        lines.append(f"{result['certain']} of them certain: found by their edges in both directions, and by the gates")
     if "residual" in result:
         lines.append(_residuals(result))
     if "output_min" in result:

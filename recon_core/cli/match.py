@@ -43,9 +43,7 @@ def match(
     max_merged: Annotated[int | None, typer.Option(help="Candidates merged into one at most.")] = None,
     multiplier_share: Annotated[
         float | None,
-        typer.Option(
-            help="Points: leave out candidates below this part of the largest multiplier.", show_default="0.05"
-        ),
+        typer.Option(help="Points: drop candidates below this part of the largest multiplier.", show_default="0.05"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
     export: Annotated[

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor, nn
 
-from recon_core.attacks import AttackOutcome, AttackSettings, StopReason, attack
+from recon_core.attacks import CERTAIN, AttackOutcome, AttackSettings, StopReason, attack
 from recon_core.attacks.registry import all_setting_names, find_attack_preset
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
@@ -28,6 +28,7 @@ from recon_core.runs.reconstruction import (
     ReconstructConfig,
     attack_settings,
     check_request,
+    comparable,
     planar_stages,
     target_of,
     warning_for,
@@ -59,11 +60,20 @@ class Reconstruction:
     settings: AttackSettings
     summary: Mapping[str, Any]
     """residual: the part of the squared weights that the candidates leave unexplained, in all and for each layer."""
+    confidence: Tensor | None
+    """(M,) in [0, 1], how sure the attack is of each candidate; None where it does not say. See `certain`."""
     note: str
     """Why the attack ended, and what should be known about it."""
     stopped: bool = False
     """Interrupted by Ctrl-C: candidates are as far as the attack got."""
     run: Run | None = None
+
+    @property
+    def certain(self) -> Tensor:
+        """(M,) bool: candidates that the attack calls certain, without having seen any training image."""
+        if self.confidence is None:
+            return torch.zeros(len(self), dtype=torch.bool)
+        return self.confidence > CERTAIN
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -77,7 +87,7 @@ class Reconstruction:
     def _repr_html_(self) -> str:
         if self.candidates.ndim != 4:
             return table_html({"candidates": len(self), "residual": self.summary.get("residual")}, repr(self))
-        order = self.multipliers.abs().argsort(descending=True)
+        order = (self.multipliers.abs() if self.confidence is None else self.confidence).argsort(descending=True)
         return mosaic_html(stretched(self.candidates[order]), repr(self))
 
 
@@ -119,7 +129,9 @@ def reconstruct(
     check_request(attacked, config)
     if store is None:
         with interruptible() as stop, showing(progress, "reconstruct") as listener:
-            outcome = attack(target_of(attacked, config), chosen, MemoryObserver(stop, listener))
+            outcome = attack(
+                target_of(attacked, config), comparable(chosen, attacked, config), MemoryObserver(stop, listener)
+            )
         return _result(outcome, attacked, config)
     runs = store_of(store)
     owner = _run_of(model, attacked, runs, input_shape)
@@ -140,6 +152,7 @@ def reconstruct(
         network=attacked.network,
         settings=chosen,
         summary=run.result() or {},
+        confidence=found.get("confidence"),
         note=_note(run.status().message, attacked, chosen),
         run=run,
     )
@@ -163,6 +176,7 @@ def _result(
         network=model.network,
         settings=config.settings,
         summary=outcome.summary,
+        confidence=outcome.confidence,
         note=_note(ended, model, config.settings),
         stopped=stopped,
         run=run,
@@ -176,7 +190,12 @@ def _interrupted(run: Run, model: AttackModel, config: ReconstructConfig) -> Rec
     with run.writer() as writer:
         resume = last_checkpoint(writer)
     observer = MemoryObserver(stop, lambda fraction, message: None)
-    return _result(attack(target_of(model, config), config.settings, observer, resume), model, config, run)
+    return _result(
+        attack(target_of(model, config), comparable(config.settings, model, config), observer, resume),
+        model,
+        config,
+        run,
+    )
 
 
 def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:

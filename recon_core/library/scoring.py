@@ -20,6 +20,7 @@ from recon_core.library.data import Data
 from recon_core.library.pictures import COLUMNS, SHOWN, inline_png, table_html
 from recon_core.library.reconstruction import Reconstruction
 from recon_core.library.running import Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.matching.certainty import Certainty, judge_certain
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
 from recon_core.plots.mosaic import pairs_mosaic
@@ -82,6 +83,15 @@ class Score:
     def chance(self) -> int:
         """The chance level at `threshold`; see `chance_at`."""
         return self.chance_at()
+
+    def certainty(self, threshold: float | None = None) -> Certainty:
+        """Precision and recall of the candidates that the attack itself calls certain."""
+        if isinstance(self.evidence, PlanarEvidence):
+            raise InputError("points have no confidence; see table() for their distances")
+        samples, settings = self.data.samples, self.evidence.matching.settings
+        chosen = self.found.candidates[self.found.certain]
+        level = self.threshold if threshold is None else threshold
+        return judge_certain(samples.train_x, samples.mean, chosen, settings, level)
 
     def table(self, threshold: float | None = None) -> pd.DataFrame:
         """One row for each training sample: class, SSIM, PSNR, distance, candidates merged, output of the network."""

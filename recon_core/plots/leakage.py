@@ -101,9 +101,7 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
         columns,
         shared_xaxes="all",
         shared_yaxes="all",
-        subplot_titles=[
-            f"<b>{literal(panel.name)}</b><br>{_short_text(panel.scatter, threshold)}" for panel in panels
-        ],
+        subplot_titles=[f"<b>{literal(panel.name)}</b><br>{_short_text(panel.scatter, threshold)}" for panel in panels],
         horizontal_spacing=0.04,
         vertical_spacing=0.34 / rows,
     )

@@ -16,24 +16,12 @@ from recon_core.runs.reconstruction import (
 )
 from recon_core.store import Run
 
-_LEAST_CANDIDATES = 100
-_PER_SAMPLE = 2  # as both papers do
-
-
-def usual_count(model_run: Run) -> int:
-    """Candidates unless somebody says otherwise: twice the training samples, where it is known how many there were.
-
-    The attack is told m, never n. With somebody else's model m is a guess.
-    """
-    n = (model_run.result() or {}).get("n")
-    return max(_LEAST_CANDIDATES, _PER_SAMPLE * n) if isinstance(n, int) else _LEAST_CANDIDATES
-
 
 def attack_request(
     model_run: Run, model: AttackModel, preset: str, given: Mapping[str, Any], known_init: bool
 ) -> ReconstructConfig:
     """One attack: the preset, then what follows from the model, then what was filled in."""
-    settings = attack_settings(model, given, {"m": usual_count(model_run), **_preset(preset)})
+    settings = attack_settings(model, given, _preset(preset))
     return ReconstructConfig(model=model_run.id, settings=settings, known_init=known_init)
 
 
@@ -49,7 +37,7 @@ def baseline_request(
     """A baseline with as many candidates as the attack it is compared with, `like`; untrained, attacked alike."""
     if baseline is Baseline.UNTRAINED and like is not None:
         return ReconstructConfig(model=model_run.id, settings=like, baseline=baseline)
-    given: dict[str, Any] = {"m": usual_count(model_run) if like is None else like.m}
+    given: dict[str, Any] = {} if like is None else {"m": like.m}
     if baseline is Baseline.INVERSION:
         given["iterations"] = INVERSION_STEPS
     return ReconstructConfig(model=model_run.id, settings=attack_settings(model, given), baseline=baseline)

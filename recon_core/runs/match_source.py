@@ -189,7 +189,8 @@ def _untrained_run(store: RunStore, run_id: str) -> Run:
     run = candidate_run(store, run_id)
     if run.config.get("baseline") != "untrained":
         raise InputError(
-            f"run {run_id} attacked a trained network and gives no chance level; choose a run of `baseline --kind untrained`"
+            f"run {run_id} attacked a trained network and gives no chance level; "
+            "choose a run of `baseline --kind untrained`"
         )
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from recon_core.attacks import Target
+from recon_core.attacks.rowspace import row_space
 from recon_core.config import Frozen, Listed, Task, TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
@@ -53,6 +56,15 @@ class AttackModel:
         if self.training is not None:
             return self.training.data.task
         return Task.BINARY if self.architecture.outputs == 1 else Task.MULTICLASS
+
+    @functools.cached_property
+    def rank(self) -> int:
+        """Dimensions of the first dense layer's row space that stand above its noise.
+
+        One for each training sample, as far as width and noise allow; weights tell no more about how many there were.
+        """
+        layers = [layer for layer in self.network.layers if isinstance(layer, nn.Linear)]
+        return int(row_space(layers[0].weight).basis.shape[1])
 
     @property
     def weight_decay(self) -> float | None:

@@ -29,6 +29,7 @@ from recon_core.attacks.baselines import (
 )
 from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD, circle_stages
 from recon_core.attacks.labels import assign_labels
+from recon_core.attacks.priors import describes_images
 from recon_core.attacks.registry import find_attack
 from recon_core.attacks.settings import check_settings
 from recon_core.config import Frozen, parse_config
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 # The path of a few points is cheap to keep and is played back.
 _PLANAR_SNAPSHOTS = 240
-DEFAULT_ATTACK = AttackSettings().recipe
+_PLANAR_CANDIDATES = 100
+_PER_DIMENSION = 2
 INVERSION_STEPS = 500
 """Of model inversion, as the papers run it."""
 # Of the largest multiplier, where the paper's threshold would leave nothing.
@@ -75,17 +77,37 @@ class ReconstructConfig(Frozen):
     inversion_ranges: Literal["inversion", "reconstruction"] = "inversion"
 
 
+def default_attack(model: AttackModel) -> str:
+    """The attack that is made where none is named: one that knows images, where inputs are images."""
+    dense = model.architecture.dense
+    return "copies" if dense and describes_images(model.architecture.input_shape) else "fast"
+
+
+def usual_candidates(model: AttackModel) -> int:
+    """m where it is left out: twice the rank of the first layer, as the papers take twice the number of samples.
+
+    The weights tell the rank and not the number. In the plane the rank is 2 whatever was trained on; behind a
+    convolution it is that of features.
+    """
+    if model.planar:
+        return _PLANAR_CANDIDATES
+    least = _PLANAR_CANDIDATES if not model.architecture.dense else 2
+    return max(_PER_DIMENSION * model.rank, 2 * model.architecture.outputs, least)
+
+
 def attack_settings(
     model: AttackModel, given: Mapping[str, Any], preset: Mapping[str, Any] | None = None
 ) -> AttackSettings:
     """Settings for this model: the preset, then what follows from the model, then what was given; later ones win."""
-    recipe = given.get("recipe") or (preset or {}).get("recipe") or DEFAULT_ATTACK
+    recipe = given.get("recipe") or (preset or {}).get("recipe") or default_attack(model)
     attack = find_attack(str(recipe))
     check_settings(attack.name, given)
     follows: dict[str, Any] = {"objective": model.task}
     if model.planar:
         follows |= {"prior": "off", "snapshots": _PLANAR_SNAPSHOTS}
     follows |= attack.network_defaults(model.architecture)
+    if given.get("m") is None and "m" not in (preset or {}):
+        follows["m"] = usual_candidates(model)
     follows = {name: value for name, value in follows.items() if name in attack.setting_names}
     return parse_config(AttackSettings, {**(preset or {}), **follows, **given})
 
@@ -106,6 +128,13 @@ def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
     return Target.of(network, objective)
 
 
+def comparable(settings: AttackSettings, model: AttackModel, config: ReconstructConfig) -> AttackSettings:
+    """Those of an attack on an untrained network: in as many dimensions as the trained one has, not in one."""
+    if config.baseline is not Baseline.UNTRAINED or getattr(settings, "rank", 0) is not None:
+        return settings
+    return settings.model_copy(update={"rank": model.rank})
+
+
 def check_request(model: AttackModel, config: ReconstructConfig) -> None:
     """Raise now what would end the run at its start, so that it is said before anything is written."""
     if config.baseline is Baseline.WEIGHTS or config.baseline is Baseline.KERNELS:
@@ -120,8 +149,15 @@ def check_request(model: AttackModel, config: ReconstructConfig) -> None:
 
 
 def warning_for(model: AttackModel, settings: AttackSettings) -> str | None:
-    """Why this attack will not work, where that is known beforehand."""
-    return regression_warning(settings.objective or model.task, model.weight_decay)
+    """Why this attack will not work, or not wholly, where that is known beforehand."""
+    if (warning := regression_warning(settings.objective or model.task, model.weight_decay)) is not None:
+        return warning
+    if not model.planar and settings.m < model.rank:
+        return (
+            f"m = {settings.m} is below the rank {model.rank} of the first layer, so not every training sample can "
+            f"come back; leave m out, or give at least {_PER_DIMENSION * model.rank}"
+        )
+    return None
 
 
 def perform_reconstruction(
@@ -147,7 +183,7 @@ def _attack(
     writer.start(settings.total_steps)
     if (warning := warning_for(model, settings)) is not None:
         writer.log(warning)
-    outcome = attack(target, settings, observer, last_checkpoint(writer))
+    outcome = attack(target, comparable(settings, model, config), observer, last_checkpoint(writer))
     state = STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")
@@ -168,6 +204,7 @@ def candidate_tensors(outcome: AttackOutcome) -> dict[str, Tensor]:
         "multipliers": outcome.multipliers,
         "labels": outcome.labels,
         "seeds": outcome.seeds,
+        **({} if outcome.confidence is None else {"confidence": outcome.confidence}),
     }
 
 

@@ -204,9 +204,7 @@ class RunStore:
         path = self.root / run_id / layout.LOCK
         handle = lock.acquire(path)
         if handle is None:
-            raise InputError(
-                f"run {run_id} is running in process {lock.holder(path)}; cancel it before deleting"
-            )
+            raise InputError(f"run {run_id} is running in process {lock.holder(path)}; cancel it before deleting")
         try:
             yield
         finally:

@@ -89,8 +89,8 @@ def _checked_cell(values: dict[str, dict[str, Any]], panel: str, point: str, ref
     architecture = architecture_of(training.model, source.shape, outputs)
     with torch.device("meta"):  # sizes are all that is needed
         model = AttackModel(Network(architecture), training)
-    # The papers take twice as many candidates as there were samples.
-    attack = attack_settings(model, {"m": 2 * n, "snapshots": _SNAPSHOTS, **given})
+    # What the papers did: twice as many candidates as there were samples, and no knowledge of images.
+    attack = attack_settings(model, {"recipe": "fast", "m": 2 * n, "snapshots": _SNAPSHOTS, **given})
     parse_config(MatchConfig, {"runs": ["reconstruct-1"], **matched})
     return Cell(panel, point, reference, seed, training, attack, matched, architecture, n)
 

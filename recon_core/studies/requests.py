@@ -7,7 +7,6 @@ from typing import Any
 
 from recon_core.attacks import AttackSettings
 from recon_core.config import parse_config
-from recon_core.runs.attack_request import usual_count
 from recon_core.runs.commands import attack_arguments, create_run, flag, options, repeats
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import ReconstructConfig, check_request, warning_for
@@ -51,7 +50,7 @@ def search_request(
     places: Mapping[str, Any] | None = None,
 ) -> SearchConfig:
     """Many attacks; `search` says how many and over what, `given` what they have in common, `places` where."""
-    attack = trial_settings(model, {"m": usual_count(model_run), "recipe": recipe, **given})
+    attack = trial_settings(model, {"recipe": recipe, **given})
     asked = parse_config(SearchSettings, {**search, "attack": attack.model_dump()})
     config = {**(places or {}), "model": model_run.id, "settings": asked, "known_init": known_init}
     return parse_config(SearchConfig, config)

@@ -1,4 +1,4 @@
-"""The copies recipe: known cones and agreements, what is held, the prior's place, and that resuming repeats it."""
+"""The copies recipe: what it holds, which sign it takes, what it hands over, and that resuming repeats it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from recon_core.attacks.copies import CopiesRecipe, Group, alike, cone_edges, confidences, ranked
+from recon_core.attacks.copies import CopiesRecipe, Group, nonnegative_fit
+from recon_core.attacks.fast import FastRecipe
 from recon_core.attacks.session import attack
-from recon_core.attacks.settings import AttackSettings, Prior
+from recon_core.attacks.settings import AttackSettings
 from recon_core.attacks.target import Target
-from recon_core.config import BiasMode, Task, parse_config
+from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
 from tests.attacks.test_fast import Listener
 
 
-def network(outputs: int = 1, shape: tuple[int, ...] = (1, 3, 3), hidden: int = 48) -> Network:
-    return build_network(Architecture(shape, (hidden, 20), outputs, BiasMode.FIRST), init_scale="kaiming", seed=4)
+def network(outputs: int = 1, shape: tuple[int, ...] = (1, 6, 6)) -> Network:
+    return build_network(Architecture(shape, (24, 20), outputs, BiasMode.FIRST), init_scale="kaiming", seed=4)
 
 
-def settings(**more: Any) -> AttackSettings:
-    usual = {"recipe": "copies", "m": 12, "iterations": 80, "rounds": 2, "measure_every": 10}
+def settings(**more: Any) -> Any:
+    usual = {"recipe": "copies", "m": 12, "iterations": 80, "unmix_starts": 10, "rank": 5, "measure_every": 10}
     return AttackSettings(**{**usual, **more})
 
 
@@ -34,116 +35,124 @@ def stepped(recipe: CopiesRecipe, steps: int) -> CopiesRecipe:
     return recipe
 
 
-def test_a_known_cone_gives_its_edges_back() -> None:
-    generator = torch.Generator().manual_seed(0)
-    truth = normalize(torch.randn(5, 5, generator=generator))
-    inside = torch.rand(400, 5, generator=generator) * (torch.rand(400, 5, generator=generator) < 0.5)
-    inside = inside[inside.sum(1) > 0]
-    signs = torch.where(torch.rand(len(inside), generator=generator) < 0.5, -1.0, 1.0)
-    found = cone_edges(inside @ truth * signs[:, None], signs, penalty=10.0, seed=0)
-    cosines = normalize(found) @ truth.T
-    assert (cosines.max(0).values > 0.99).all()
-    assert sorted(cosines.argmax(1).tolist()) == [0, 1, 2, 3, 4]
-
-
-def test_confidence_is_agreement_with_the_other_starts_within_the_label() -> None:
-    z = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 3.0]]])
-    labels = torch.tensor([[0, 0], [0, 1]])
-    assert confidences(z, labels).tolist() == [[1.0, 0.0], [1.0, 0.0]]
-    # One of the two that agree, then what nobody else found, then the double.
-    assert ranked(z, labels, 0.95).tolist() == [0, 1, 3, 2]
-    assert alike(z[0], labels[0], z[1], labels[1])[1].tolist() == [0.0, -1.0]
-
-
-def test_what_two_starts_agree_on_is_held_in_the_next_search() -> None:
-    recipe = CopiesRecipe(Target.of(network()), settings(), 0)
-    stepped(recipe, 39)
-    both = torch.arange(9.0) + 1
-    stepped(recipe, 1)
-    assert recipe.done == 2
-    for index in range(2):
-        recipe.pool_labels[index] = torch.arange(12) % 2
-        recipe.pool_z[index] = torch.randn(12, recipe.pool_z.shape[2], generator=torch.Generator().manual_seed(index))
-        recipe.pool_z[index, 4 + 2 * index] = (both * (index + 1))[: recipe.pool_z.shape[2]]
-    recipe.start = recipe._next_start()
-    held = recipe.start.held
-    assert held.sum() == 1
-    assert recipe.start.labels[held].item() == 0
-    before = normalize(recipe.start.z[held])
-    torch.testing.assert_close(before, normalize(both[None, : before.shape[1]]))
+def test_components_are_held_in_the_search_and_moved_by_the_refining() -> None:
+    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 24)
+    assert recipe.unmixing is not None
+    assert recipe.unmixing.done
+    held = recipe.start.held.clone()
+    assert 0 < held.sum() <= 12
+    before = recipe.start.z.clone()
     stepped(recipe, recipe.start.search_steps)
-    torch.testing.assert_close(normalize(recipe.start.z[held]), before)
-    stepped(recipe, 3)
-    assert not torch.equal(normalize(recipe.start.z[held]), before)
+    # All change their size when the unit of the multipliers does; held ones keep their direction.
+    torch.testing.assert_close(normalize(recipe.start.z[held]), normalize(before[held]))
+    assert (normalize(recipe.start.z[~held]) * normalize(before[~held])).sum(1).max() < 0.99
+    stepped(recipe, 20)
+    assert (normalize(recipe.start.z[held]) * normalize(before[held])).sum(1).min() < 0.99
 
 
-def test_one_that_is_kept_takes_the_multipliers_of_its_doubles() -> None:
-    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 40)
-    recipe.pool_labels[:2] = 1
-    recipe.pool_z[:2] = torch.eye(9)[0, : recipe.pool_z.shape[2]]
-    recipe.pool_q[0], recipe.pool_q[1] = 1.0, 3.0
-    kept = recipe._agreed()
-    assert isinstance(kept, Group)
-    assert kept.q.tolist() == [24.0]
+def test_a_place_is_taken_by_label_and_never_twice() -> None:
+    recipe = CopiesRecipe(Target.of(network()), settings(), 0)
+    start = recipe.start
+    many = Group(torch.ones(20, recipe.start.z.shape[1]), torch.full((20,), 0.5), torch.tensor([1] * 15 + [0] * 5))
+    start.hold(many)
+    assert (start.labels[start.held] == 1).sum() == 6  # half of m, the rest finds no place
+    assert (start.labels[start.held] == 0).sum() == 5
 
 
-@pytest.mark.parametrize("stop_at", [5, 20, 33, 47, 79])
-def test_a_restored_attack_repeats_exactly(stop_at: int) -> None:
-    target = Target.of(network())
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("stop_at", [5, 23, 24, 40, 68, 75])
+def test_a_restored_attack_repeats_exactly(stop_at: int, outputs: int) -> None:
+    target = Target.of(network(outputs))
     whole = stepped(CopiesRecipe(target, settings(), 3), 80)
     first = stepped(CopiesRecipe(target, settings(), 3), stop_at)
-    stored = {name: tensor.clone() for name, tensor in first.state().items()}
-    second = CopiesRecipe(target, settings(), 3)
-    second.load_state(stored)
-    stepped(second, 80 - stop_at)
-    for one, other in zip(whole.pooled(), second.pooled(), strict=True):
-        assert torch.equal(one, other)
+    again = CopiesRecipe(target, settings(), 3)
+    again.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    stepped(again, 80 - stop_at)
+    with torch.no_grad():
+        expected, found = whole.found(), again.found()
+    assert expected.confidence is not None
+    assert found.confidence is not None
+    assert torch.equal(found.candidates.x, expected.candidates.x)
+    assert torch.equal(found.confidence, expected.confidence)
 
 
-@pytest.mark.parametrize(("objective", "outputs"), [(Task.BINARY, 1), (Task.REGRESSION, 1), (Task.MULTICLASS, 3)])
-def test_a_session_resumes_and_hands_over_every_start(objective: Task, outputs: int) -> None:
-    target = Target.of(network(outputs), objective)
-    asked = settings(objective=objective, seeds=2, seed=5)
-    whole = attack(target, asked, Listener())
-    stopped = Listener(stop_at=47)
-    attack(target, asked, stopped)
-    assert stopped.saved is not None
-    again = attack(target, asked, Listener(), stopped.saved)
-    assert torch.equal(whole.candidates, again.candidates)
-    assert torch.equal(whole.multipliers, again.multipliers)
-    assert whole.candidates.shape == (2 * 4 * 12, 1, 3, 3)
-    assert whole.summary["candidates"] == 96
-    assert whole.seeds.tolist() == [5] * 48 + [6] * 48
-    assert whole.snapshots["candidates"].shape[1] == 12
-    assert torch.isfinite(whole.candidates).all()
+@pytest.mark.parametrize("objective", [Task.BINARY, Task.REGRESSION])
+def test_it_hands_over_components_refined_ones_and_negatives(objective: Task) -> None:
+    target = Target.of(network(), objective)
+    outcome = attack(target, settings(objective=objective), Listener())
+    recipe = stepped(CopiesRecipe(target, settings(objective=objective), 0), 80)
+    k = len(recipe.components.z)
+    assert k > 0
+    assert outcome.candidates.shape == (12 + 3 * k, 1, 6, 6)
+    assert outcome.confidence is not None
+    assert outcome.confidence.shape == (12 + 3 * k,)
+    assert outcome.summary["candidates"] == 12 + 3 * k
+    assert torch.equal(outcome.candidates[:k], -outcome.candidates[-k:])
+    assert outcome.confidence.min() >= 0
+    assert outcome.confidence.max() <= 1
+    assert set(outcome.labels.tolist()) <= {0, 1}
+    assert outcome.snapshots["candidates"].shape[1] == 12
 
 
-def test_the_prior_sharpens_edges() -> None:
-    target = Target.of(network(shape=(1, 6, 6), hidden=100))
-    with_it, without = (stepped(CopiesRecipe(target, settings(prior=p, rounds=1), 0), 80) for p in ("natural", "off"))
-    assert with_it.prior is not None
-    assert without.prior is None
-    one, other = (with_it.prior.ratio(recipe.pool_z.flatten(0, 1)).value.mean() for recipe in (with_it, without))
-    assert one < other - 0.02
+@pytest.mark.parametrize("prior", ["off", "box"])
+def test_without_knowledge_of_images_it_is_fast(prior: str) -> None:
+    """The box is the papers': it changes nothing where no pixel leaves it."""
+    target = Target.of(network())
+    ours = stepped(CopiesRecipe(target, settings(prior=prior, box_low=-1e6, box_high=1e6), 1), 80)
+    fast = FastRecipe(target, AttackSettings(recipe="fast", m=12, iterations=80, rank=5), 1)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for _ in range(80):
+            fast.step()
+    assert torch.equal(ours.found().candidates.x, fast.candidates().x)
+    assert ours.found().confidence is None
 
 
-def test_points_in_the_plane_have_no_prior_and_stay_m() -> None:
-    recipe = stepped(CopiesRecipe(Target.of(network(shape=(2,))), settings(), 0), 80)
-    assert recipe.prior is None
-    assert recipe.measure().prior == 0
-    assert recipe.pooled().x.shape == (12, 2)
+def test_a_tight_box_pulls_pixels_in() -> None:
+    target = Target.of(network())
+    wide = stepped(CopiesRecipe(target, settings(prior="box"), 1), 80).candidates().x.abs().amax(1)
+    tight = settings(prior="box", box_low=-0.01, box_high=0.01, weight_prior=1e4)
+    pulled = stepped(CopiesRecipe(target, tight, 1), 80).candidates().x.abs().amax(1)
+    assert pulled.mean() < 0.8 * wide.mean()
 
 
-def test_a_round_needs_no_more_starts_than_there_are_steps() -> None:
-    recipe = stepped(CopiesRecipe(Target.of(network()), settings(iterations=3), 0), 3)
-    assert recipe.starts == 3
-    assert len(recipe.pooled().x) == 36
+def test_points_in_the_plane_have_no_edges() -> None:
+    plane = build_network(Architecture((2,), (30, 20), 1, BiasMode.FIRST), init_scale="kaiming", seed=0)
+    recipe = CopiesRecipe(Target.of(plane), settings(rank=None), 0)
+    assert recipe.unmixing is None
+    assert recipe.start.edges is None
 
 
-def test_priors_go_with_their_recipes() -> None:
-    assert settings().prior is Prior.NATURAL
-    assert AttackSettings().recipe == "fast"
-    with pytest.raises(InputError, match="prior must be 'natural' or 'off', got 'linear'"):
-        parse_config(AttackSettings, {"recipe": "copies", "prior": "linear"})
-    with pytest.raises(InputError, match="prior must be 'squared', 'linear' or 'off', got 'natural'"):
-        parse_config(AttackSettings, {"recipe": "paper", "prior": "natural"})
+def test_a_convolution_is_refused_with_the_way_out() -> None:
+    from recon_core.attacks.registry import find_attack
+
+    conv = Architecture((3, 8, 8), (20,), 1, BiasMode.FIRST, conv_kernel=3, conv_channels=4)
+    target = Target.of(build_network(conv, init_scale="kaiming", seed=0))
+    with pytest.raises(InputError, match="use recipe fast"):
+        find_attack("copies").check(target, settings())
+
+
+def test_a_nonnegative_fit_is_the_best_there_is() -> None:
+    generator = torch.Generator().manual_seed(0)
+    atoms = torch.randn(30, 6, generator=generator, dtype=torch.float64)
+    truth = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.5, 0.0], dtype=torch.float64)
+    found = nonnegative_fit(atoms.T @ atoms, atoms.T @ (atoms @ truth))
+    torch.testing.assert_close(found, truth, atol=1e-6, rtol=0)
+    against = nonnegative_fit(atoms.T @ atoms, -(atoms.T @ (atoms @ truth)))
+    assert (against >= 0).all()
+
+
+def test_refined_candidates_inherit_the_confidence_of_what_they_resemble() -> None:
+    components = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    sure = torch.tensor([0.9, 0.2])
+    z = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, -0.1], [1.0, 1.0]])
+    found = CopiesRecipe._inherited(z, components, sure)
+    torch.testing.assert_close(found[:2], sure)
+    assert found[2] == 0.0
+    assert found[3] == pytest.approx(0.9 * normalize(z[3:])[0, 0].item(), abs=1e-5)
+
+
+def test_fewer_components_than_classes_are_not_confirmed() -> None:
+    recipe = stepped(CopiesRecipe(Target.of(network(outputs=7)), settings(m=14, rank=1), 0), 80)
+    assert len(recipe.components.z) == 1
+    assert recipe.confirming is None
+    assert recipe.found().confidence is not None

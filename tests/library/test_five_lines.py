@@ -138,3 +138,14 @@ def test_every_public_name_is_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = rc.trian
     assert Path(rc.__file__).with_name("py.typed").is_file()
+
+
+def test_an_attack_says_how_sure_it_is(experiment: Experiment) -> None:
+    assert experiment.found.confidence is None
+    assert not experiment.found.certain.any()
+    found = rc.reconstruct(experiment.model, recipe="copies", **ATTACK)
+    assert found.confidence is not None
+    assert found.confidence.shape == (len(found),)
+    assert 0 <= float(found.confidence.min()) <= float(found.confidence.max()) <= 1
+    assert found.certain.tolist() == (found.confidence > rc.attacks.CERTAIN).tolist()
+    assert found._repr_html_()

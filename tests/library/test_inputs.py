@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,13 @@ def test_a_run_by_itself_or_by_its_id(store: RunStore) -> None:
     assert torch.equal(
         rc.reconstruct(model.run.id, m=8, iterations=5, store=str(store.root), progress=False).candidates, wanted
     )
+
+
+@pytest.fixture(autouse=True)
+def same_weights_each_time() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        yield
 
 
 class Flat(nn.Module):

@@ -16,6 +16,10 @@ from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.chains import create_attack_chain
 from recon_core.runs.circle import BASELINES, CircleSettings, find_circle
+from recon_core.runs.models import model_of
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
+from recon_core.store import Run, RunState, RunStore
+from recon_core.training.session import FIELD_SIDE, field_grid
 from recon_core.views.circle_recording import (
     MIDDLE,
     TrainingPoints,
@@ -27,10 +31,6 @@ from recon_core.views.circle_recording import (
     training_points,
     truth_of,
 )
-from recon_core.runs.models import model_of
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
-from recon_core.store import Run, RunState, RunStore
-from recon_core.training.session import FIELD_SIDE, field_grid
 
 SMALL = CircleSettings(n=6, width=30)
 ITERATIONS = 40

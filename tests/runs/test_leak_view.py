@@ -10,6 +10,8 @@ import torch
 from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
+from recon_core.runs.match_source import load_source
+from recon_core.store import Run, RunState, RunStore
 from recon_core.views.leak_view import (
     analysed_runs,
     decay_point,
@@ -22,8 +24,6 @@ from recon_core.views.leak_view import (
     threshold_counts,
 )
 from recon_core.views.live_match import ImagePool, open_pool
-from recon_core.runs.match_source import load_source
-from recon_core.store import Run, RunState, RunStore
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, train_run
 
 SHAPE = (1, 28, 28)

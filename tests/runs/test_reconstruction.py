@@ -18,11 +18,11 @@ from recon_core.attacks.baselines import invert, untrained_network
 from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
 from recon_core.kinds import perform
+from recon_core.models import Architecture, build_network
+from recon_core.presets import Size, find_preset
 from recon_core.runs import StopFlag
 from recon_core.runs.models import AttackModel, imported_before, model_of
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings, check_request, warning_for
-from recon_core.models import Architecture, build_network
-from recon_core.presets import Size, find_preset
 from recon_core.store import Run, RunState, RunStore
 
 PROJECT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from recon_core.analysis.training import LEVELS
 from recon_core.config import BiasMode, TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
+from recon_core.models import Architecture, Network
 from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.runs.training_plan import layers_of, plan_training
-from recon_core.models import Architecture, Network
 from recon_core.store import RunStore
 
 

@@ -1,0 +1,53 @@
+"""How far an attack's own confidence can be trusted, judged afterwards against the training images."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
+from recon_core.matching.scaling import stretch
+from recon_core.matching.ssim import ssim
+
+
+class Certainty(NamedTuple):
+    """Of the candidates called certain: how many, how many are real, and how many training images they show."""
+
+    certain: int
+    real: int
+    recalled: int
+    of: int
+    """Training images."""
+
+    @property
+    def precision(self) -> float | None:
+        """The share of certain candidates that are real; None without any."""
+        return self.real / self.certain if self.certain else None
+
+    @property
+    def recall(self) -> float:
+        """The share of training images that a certain candidate shows."""
+        return self.recalled / self.of if self.of else 0.0
+
+
+def judge_certain(
+    train_x: Tensor, mean: Tensor, candidates: Tensor, settings: MatchSettings, threshold: float = GOOD_SSIM
+) -> Certainty:
+    """Each certain candidate (k, C, H, W) by itself against the training image it resembles most; nothing is merged.
+
+    train_x (n, C, H, W) and candidates are centred, as in `protocol.prepare`. Real means an SSIM above `threshold`.
+    """
+    if not len(candidates):
+        return Certainty(0, 0, 0, len(train_x))
+    near = (_standardised(candidates) @ _standardised(train_x).T).argmax(1)
+    shown = stretch(candidates.float() + mean)
+    real = ssim((train_x + mean)[near].clamp(0.0, 1.0), shown, settings.ssim) > threshold
+    return Certainty(len(candidates), int(real.sum()), len(torch.unique(near[real])), len(train_x))
+
+
+def _standardised(images: Tensor) -> Tensor:
+    flat = images.flatten(1).float()
+    return normalize(flat - flat.mean(1, keepdim=True))
