@@ -146,6 +146,7 @@ class CopiesRecipe:
             )
         self.components = Group(self.start.z[:0], self.start.q[:0], self.start.labels[:0])
         self.confirming: GuidedStart | None = None
+        self.confirmed = self.start.labels[:0]
         self.iteration = 0
         self.notes: list[str] = []
 
@@ -171,7 +172,12 @@ class CopiesRecipe:
         self.iteration += 1
 
     def _begin_confirming(self) -> None:
-        both = torch.cat([self.components.z, -self.components.z])
+        assert self.unmixing is not None
+        # No more of them can be images than there are dimensions.
+        count = self.components.z.shape[1]
+        self.confirmed = self.unmixing.stability(self.components.z).argsort(descending=True, stable=True)[:count]
+        z = self.components.z[self.confirmed]
+        both = torch.cat([z, -z])
         labels = self._labelled(both)
         # Not below where `fast` starts: of two signs, neither may begin as good as refuted.
         q = self._fitted(both, labels).clamp_min(float(self.start.unit) * self.settings.lam_min)
@@ -266,24 +272,21 @@ class CopiesRecipe:
         z, q, labels = self.components
         if not len(z):
             return Found(self.candidates(), torch.zeros_like(self.candidates().multipliers))
-        sure = self.unmixing.stability(z)
-        kept = torch.ones_like(sure, dtype=torch.bool)
+        sure, kept = torch.zeros_like(q), torch.ones_like(q, dtype=torch.bool)
         refined = [now]
-        if self.confirming is None:
-            sure = torch.zeros_like(sure)
-        else:
+        if self.confirming is not None:
             mine, other = self.confirming.q.chunk(2)
-            kept = mine >= other
-            # No more of them can be images than there are dimensions.
-            sure = sure * ((mine - other).abs() / (mine + other)) * min(1.0, z.shape[1] / len(z))
-            which = torch.arange(len(z), device=z.device) + len(z) * ~kept
-            again = self.confirming.candidates()
-            refined.append(Candidates(*(values[which] for values in again)))
+            count, first = len(mine), mine >= other
+            share = min(1.0, z.shape[1] / len(z)) * (mine - other).abs() / (mine + other)
+            sure[self.confirmed] = self.unmixing.stability(z[self.confirmed]) * share
+            kept[self.confirmed] = first
+            which = torch.arange(count, device=z.device) + count * ~first
+            refined.append(Candidates(*(values[which] for values in self.confirming.candidates())))
         chosen = torch.where(kept[:, None], z, -z)
         x, unit = chosen @ self.start.basis.T, self.settings.m
-        first = Candidates(x, torch.where(kept, q, 0.0) * unit, torch.where(kept, labels, self._labelled(-z)))
+        likelier = Candidates(x, torch.where(kept, q, 0.0) * unit, torch.where(kept, labels, self._labelled(-z)))
         last = Candidates(-x, torch.where(kept, 0.0, q) * unit, torch.where(kept, self._labelled(-z), labels))
-        together = Candidates(*(torch.cat(values) for values in zip(first, *refined, last, strict=True)))
+        together = Candidates(*(torch.cat(values) for values in zip(likelier, *refined, last, strict=True)))
         return Found(together, self._inherited(together.x @ self.start.basis, chosen, sure))
 
     @staticmethod

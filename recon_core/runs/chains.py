@@ -78,4 +78,5 @@ def planned_model(config: TrainConfig) -> AttackModel:
     data = load_task(config.data)
     with torch.device("meta"):
         network = Network(architecture_of(config.model, data.input_shape, data.outputs))
-    return AttackModel(network, config)
+    # What a trained network's first layer comes to, as far as its size and the noise allow.
+    return AttackModel(network, config, expected_rank=min(data.n, *network.layers[0].weight.flatten(1).shape))

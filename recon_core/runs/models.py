@@ -41,6 +41,8 @@ class AttackModel:
     network: Network
     training: TrainConfig | None = None
     """None for somebody else's checkpoint."""
+    expected_rank: int | None = None
+    """Of a network that is yet to be trained, whose weights cannot tell."""
 
     @property
     def architecture(self) -> Architecture:
@@ -63,6 +65,8 @@ class AttackModel:
 
         One for each training sample, as far as width and noise allow; weights tell no more about how many there were.
         """
+        if self.expected_rank is not None:
+            return self.expected_rank
         layers = [layer for layer in self.network.layers if isinstance(layer, nn.Linear)]
         return int(row_space(layers[0].weight).basis.shape[1])
 

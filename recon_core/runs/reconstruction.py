@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 # The path of a few points is cheap to keep and is played back.
 _PLANAR_SNAPSHOTS = 240
-_PLANAR_CANDIDATES = 100
+_USUAL_CANDIDATES = 100
 _PER_DIMENSION = 2
 INVERSION_STEPS = 500
 """Of model inversion, as the papers run it."""
@@ -86,12 +86,12 @@ def default_attack(model: AttackModel) -> str:
 def usual_candidates(model: AttackModel) -> int:
     """m where it is left out: twice the rank of the first layer, as the papers take twice the number of samples.
 
-    The weights tell the rank and not the number. In the plane the rank is 2 whatever was trained on; behind a
-    convolution it is that of features.
+    The weights tell the rank and not the number. It says nothing in the plane, where it is 2 whatever was trained on,
+    behind a convolution, where it is that of features, and where nothing stands above the noise.
     """
-    if model.planar:
-        return _PLANAR_CANDIDATES
-    least = _PLANAR_CANDIDATES if not model.architecture.dense else 2
+    if model.planar or model.rank == 1:
+        return _USUAL_CANDIDATES
+    least = 0 if model.architecture.dense else _USUAL_CANDIDATES
     return max(_PER_DIMENSION * model.rank, 2 * model.architecture.outputs, least)
 
 

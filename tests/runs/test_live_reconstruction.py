@@ -16,9 +16,16 @@ from recon_core.kinds import perform
 from recon_core.matching.controls import LeakCount
 from recon_core.models import Architecture, build_network
 from recon_core.runs import StopFlag
-from recon_core.runs.attack_request import attack_request, baseline_request, baselines_of, starting_points, usual_count
-from recon_core.runs.models import model_of
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig
+from recon_core.runs.attack_request import attack_request, baseline_request, baselines_of, starting_points
+from recon_core.runs.models import AttackModel, model_of
+from recon_core.runs.reconstruction import (
+    Baseline,
+    ReconstructConfig,
+    attack_settings,
+    default_attack,
+    usual_candidates,
+    warning_for,
+)
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.requests import create_requested, search_request
 from recon_core.views.live_reconstruction import (
@@ -211,14 +218,24 @@ class TestEvaluator:
 
 
 class TestRequests:
-    def test_nothing_filled_in_takes_twice_the_samples_and_the_fast_recipe(self, store: RunStore) -> None:
-        few = train_run(store, CIRCLE)
-        many = store.create("train", {})
-        with many.writer() as writer:
-            writer.start(1)
-            writer.finish(RunState.DONE, {"n": 500})
-        assert usual_count(few) == 100
-        assert usual_count(many) == 1000
+    def test_nothing_filled_in_takes_twice_the_rank_and_the_attack_that_fits(
+        self, store: RunStore, tmp_path: Path
+    ) -> None:
+        theirs = imported(store, tmp_path)
+        model = model_of(theirs)
+        given = attack_request(theirs, model, default_attack(model), {}, known_init=False).settings
+        assert (given.recipe, given.m) == ("copies", 2 * model.rank)
+        plane = AttackModel(build_network(Architecture((2,), (30, 20), 1), init_scale="kaiming", seed=0))
+        assert (default_attack(plane), usual_candidates(plane)) == ("fast", 100)
+
+    def test_fewer_candidates_than_the_rank_are_warned_about(self, store: RunStore, tmp_path: Path) -> None:
+        wide = model_of(imported(store, tmp_path))
+        vars(wide)["rank"] = 9  # kept once it was looked at
+        assert warning_for(wide, attack_settings(wide, {"m": 18})) is None
+        told = warning_for(wide, attack_settings(wide, {"m": 8}))
+        assert told is not None
+        assert "m = 8 is below the rank 9" in told
+        assert "18" in told
 
     def test_presets_and_what_was_filled_in_win_in_that_order(self, store: RunStore, tmp_path: Path) -> None:
         run = imported(store, tmp_path)
