@@ -46,6 +46,8 @@ _RIDGE = 0.1
 # Of the multipliers' unit: below it a held component would never move again.
 _LEAST_MULTIPLIER = 0.05
 _FIT_STEPS = 2000
+# Of centred pixels, from darkest to brightest.
+_PIXEL_SPAN = 1.3
 # Below, every share would be rounded to nothing.
 _FEWEST_ITERATIONS = 20
 
@@ -284,6 +286,8 @@ class CopiesRecipe:
             refined.append(Candidates(*(values[which] for values in self.confirming.candidates())))
         chosen = torch.where(kept[:, None], z, -z)
         x, unit = chosen @ self.start.basis.T, self.settings.m
+        # A component has no scale of its own; images use most of the range that pixels have.
+        x = x * (_PIXEL_SPAN / (x.amax(1, keepdim=True) - x.amin(1, keepdim=True)))
         likelier = Candidates(x, torch.where(kept, q, 0.0) * unit, torch.where(kept, labels, self._labelled(-z)))
         last = Candidates(-x, torch.where(kept, 0.0, q) * unit, torch.where(kept, self._labelled(-z), labels))
         together = Candidates(*(torch.cat(values) for values in zip(likelier, *refined, last, strict=True)))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recon_core.attacks.registry import find_attack, make_stepper
-from recon_core.attacks.settings import AttackSettings
+from recon_core.attacks.settings import AttackSettings, Prior
 from recon_core.attacks.stepper import CERTAIN, Candidates, Confident, Measurement, attack_device
 from recon_core.attacks.target import Target
 from recon_core.errors import InputError
@@ -313,6 +313,7 @@ class _Session:
             "candidates": sum(len(part.found.x) for part in steady),
             "seeds": [part.facts for part in parts],
             "recipe": str(self.settings.recipe),
+            "prior": str(getattr(self.settings, "prior", Prior.OFF)),
             "objective": str(self.target.objective),
             "known_init": self.target.initial is not None,
             "architecture": self.target.architecture.to_json(),

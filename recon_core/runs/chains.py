@@ -79,4 +79,4 @@ def planned_model(config: TrainConfig) -> AttackModel:
     with torch.device("meta"):
         network = Network(architecture_of(config.model, data.input_shape, data.outputs))
     # What a trained network's first layer comes to, as far as its size and the noise allow.
-    return AttackModel(network, config, expected_rank=min(data.n, *network.layers[0].weight.flatten(1).shape))
+    return AttackModel(network, config, expected_rank=min(data.n, *next(network.parameters()).flatten(1).shape))

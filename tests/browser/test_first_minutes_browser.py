@@ -65,7 +65,7 @@ def test_candidates_pairs_result_and_controls_in_that_order(dashboard, visit, ch
     )
     page = visit(f"{dashboard.url}/?chain={chain.runs[-1].id}")
     gallery = gallery_of(page)
-    expect(gallery).to_have_attribute("data-candidates", "100")
+    expect(gallery).to_have_attribute("data-candidates", str(chain.attack.config["settings"]["m"]))
     expect(gallery).to_have_attribute("data-pairs", "4")
     attack.wait()
     expect(page.get_by_text("Good reconstructions")).to_be_visible()

@@ -75,11 +75,11 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     click(page, page.get_by_text("Options: recipe, candidates"))
 
     # What cannot be done is said, and nothing that was typed is lost.
-    type_into(page, "m", "25")
+    type_into(page, "Candidates", "25")
     expect(page.get_by_text("M must be even")).to_be_visible()
     expect(start).to_be_disabled()
-    type_into(page, "m", "24")
-    type_into(page, "iterations", "4000")
+    type_into(page, "Candidates", "24")
+    type_into(page, "Iterations per seed", "4000")
     expect(page.get_by_text("24 candidates, recipe fast")).to_be_visible()
     expect(page.get_by_text("M must be even")).to_have_count(0)
     gate = dashboard.gates.close("reconstruct")
@@ -136,7 +136,7 @@ def test_settings_of_a_run_fill_the_form_and_survive_a_reload(dashboard, visit, 
     expect(page.get_by_text("40 candidates, recipe fast")).to_be_visible()
     expect(page.get_by_text("For comparison")).to_be_visible()  # the page is whole
     click(page, page.get_by_text("Options: recipe, candidates"))
-    expect(page.get_by_role("textbox", name="iterations", exact=True)).to_have_value("150")
+    expect(page.get_by_role("textbox", name="Iterations per seed", exact=True)).to_have_value("150")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1920)])
@@ -150,5 +150,5 @@ def test_a_finished_attack_is_readable_and_fits(dashboard, visit, filled, scheme
     assert_readable(page, 10, lambda text: text.contrast == 1)
 
     # The way there, by keyboard.
-    slide(page, "How they got there", "Home")
+    slide(page, "Step", "Home")
     expect(page.get_by_alt_text("40 of 40 candidates at step 0")).to_be_visible()

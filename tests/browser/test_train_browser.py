@@ -72,12 +72,12 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
     expect(page.get_by_text("on this machine")).to_be_visible()
 
     click(page, page.get_by_text("All settings"))
-    type_into(page, "n", "7", "Tab")
+    type_into(page, "Training samples", "7", "Tab")
     expect(page.get_by_role("alert")).to_contain_text("=7 cannot be split evenly")
     expect(page.get_by_role("button", name="Start training")).to_be_disabled()
-    type_into(page, "n", "8", "Tab")
-    type_into(page, "widths", "40,20", "Tab")
-    type_into(page, "init scale", "0.3", "Tab")
+    type_into(page, "Training samples", "8", "Tab")
+    type_into(page, "Hidden layer widths (neurons)", "40,20", "Tab")
+    type_into(page, "Initialisation scale (std. dev.)", "0.3", "Tab")
     type_into(page, "Name", "small one", "Tab")
     expect(page.get_by_text("8 training points")).to_be_visible()
     expect(page).to_have_url(re.compile("t_model.widths=40"))
@@ -99,7 +99,7 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
     expect(page.locator(".xtitle").first).to_have_text("epochs of gradient descent")
 
     click(page, page.get_by_role("button", name="Use these settings"))
-    expect(page.get_by_text("Changed:")).to_contain_text("widths = 40,20")
+    expect(page.get_by_text("Changed:")).to_contain_text("Hidden layer widths (neurons) = 40,20")
     expect(page.get_by_role("button", name="Start training")).to_be_enabled()
     expect(page).not_to_have_url(re.compile("run="))
 
@@ -171,7 +171,7 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
 
     page = visit(f"{dashboard.url}/Train", scheme, width)
     click(page, page.get_by_text("All settings"))
-    expect(field(page, "widths")).to_be_visible()
+    expect(field(page, "Hidden layer widths (neurons)")).to_be_visible()
     expect(page.get_by_text("on this machine")).to_be_visible()
     assert_readable(page, 5, lambda text: text.text in ICONS)
 

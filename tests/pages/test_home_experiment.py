@@ -195,7 +195,7 @@ class TestAtWork:
             writer.progress(10, force=True)
             app = visit(chain=chain.runs[-1].id)
         gallery = parts(app)["gallery"]
-        assert gallery["candidates"]["count"] == 100
+        assert gallery["candidates"]["count"] == store.open(chain.attack.id).config["settings"]["m"]
         assert len(gallery["pairs"]) == gallery["reconstructions"]["count"] == 4
         shown = [float(pair["label"].removeprefix("✓ ")) for pair in gallery["pairs"]]
         assert shown == sorted(shown, reverse=True)

@@ -223,8 +223,10 @@ class TestRequests:
     ) -> None:
         theirs = imported(store, tmp_path)
         model = model_of(theirs)
+        assert usual_candidates(model) == 100  # untrained: nothing stands above the noise
+        vars(model)["rank"] = 9
         given = attack_request(theirs, model, default_attack(model), {}, known_init=False).settings
-        assert (given.recipe, given.m) == ("copies", 2 * model.rank)
+        assert (given.recipe, given.m) == ("copies", 18)
         plane = AttackModel(build_network(Architecture((2,), (30, 20), 1), init_scale="kaiming", seed=0))
         assert (default_attack(plane), usual_candidates(plane)) == ("fast", 100)
 
