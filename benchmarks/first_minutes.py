@@ -30,7 +30,7 @@ from recon_core.store import RunState, RunStore
 PROJECT = Path(__file__).resolve().parent.parent
 SIZE = {"width": 1280, "height": 800}
 IMAGES, CANDIDATES_EACH = 500, 4
-START_SECONDS, PATIENCE = 120.0, 600.0
+START_SECONDS, PATIENCE = 120.0, 240.0
 PAGES = ("Analyze", "Match", "Train", "Reconstruct", "Studies", "Home")
 MOVES = 5
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

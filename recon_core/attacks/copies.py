@@ -46,6 +46,7 @@ _RIDGE = 0.1
 # Of the multipliers' unit: below it a held component would never move again.
 _LEAST_MULTIPLIER = 0.05
 _FIT_STEPS = 2000
+_LEAST_STARTS = 300
 # Of centred pixels, from darkest to brightest.
 _PIXEL_SPAN = 1.3
 # Below, every share would be rounded to nothing.
@@ -61,7 +62,9 @@ class CopiesSettings(FastSettings):
     )
     unmix_share: float = Field(0.3, gt=0.0, lt=0.5, description="share of the iterations spent on unmixing")
     confirm_share: float = Field(0.15, gt=0.0, lt=0.5, description="share of the iterations that confirm components")
-    unmix_starts: int = Field(300, ge=1, le=100_000, description="directions that unmixing starts from in each round")
+    unmix_starts: int | None = Field(
+        None, ge=1, le=100_000, description="starts of each round of unmixing; left out, twice the rank, at least 300"
+    )
     rounds: int = Field(4, ge=1, le=100, description="rounds of unmixing, each away from what the ones before found")
     rho: float = Field(1.0, ge=0.0, description="strength of the natural prior at the end, of the loss's slope")
     weight_prior: float = Field(1.0, ge=0.0, description="weight of the box prior in the second stage")
@@ -141,7 +144,7 @@ class CopiesRecipe:
             self.unmixing = Unmixing(
                 self.start.basis,
                 shape,
-                starts=settings.unmix_starts,
+                starts=settings.unmix_starts or max(_LEAST_STARTS, 2 * self.start.basis.shape[1]),
                 rounds=settings.rounds,
                 steps=self.unmix_steps,
                 seed=seed,
@@ -353,7 +356,8 @@ def _cost(settings: CopiesSettings, size: NetworkSize) -> Cost:
     product = 8.0 * size.rank * size.inputs
     refining = settings.m * product * (1 - settings.search_share)
     share = settings.unmix_share
-    return Cost(start, share * settings.unmix_starts * product + (1 - share) * (step + refining))
+    starts = settings.unmix_starts or max(_LEAST_STARTS, 2 * size.rank)
+    return Cost(start, share * starts * product + (1 - share) * (step + refining))
 
 
 def _check(target: Target, settings: CopiesSettings) -> None:

@@ -31,7 +31,9 @@ ModelOption = Annotated[
 ShapeOption = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where a file does not tell.")
 ]
-RecipeOption = Annotated[str | None, typer.Option(help="Which attack; see [b]attacks[/b].", show_default="copies for images, else fast")]
+RecipeOption = Annotated[
+    str | None, typer.Option(help="Which attack; see [b]attacks[/b].", show_default="copies for images, else fast")
+]
 PresetOption = Annotated[str | None, typer.Option("--preset", "-p", help="Hyper-parameters the authors released.")]
 SettingsOption = Annotated[
     list[str] | None,

@@ -80,7 +80,7 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     expect(start).to_be_disabled()
     type_into(page, "Candidates", "24")
     type_into(page, "Iterations per seed", "4000")
-    expect(page.get_by_text("24 candidates, recipe fast")).to_be_visible()
+    expect(page.get_by_text("24 candidates, recipe copies")).to_be_visible()
     expect(page.get_by_text("M must be even")).to_have_count(0)
     gate = dashboard.gates.close("reconstruct")
     press(page, start, "Enter")

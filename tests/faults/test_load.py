@@ -218,7 +218,7 @@ def test_two_hundred_runs_make_one_pool(in_memory: RunStore, reads: Reads, monke
     ids = [candidates(in_memory, model, images).id for images in noise]
     page = opened("3_Match", m_runs=ids, m_t="0.9", m_b="1.0")
     assert page.multiselect(key="m_runs").value == ids
-    [back] = [metric.value for metric in page.metric if metric.label == "Training images back"]
+    [back] = [metric.value for metric in page.metric if metric.label == "Good reconstructions"]
     assert back == "0 of 8"
     page.slider(key="m_b").set_value(1.3)
     # Nothing is searched or loaded again: some small files of each run, however large its candidates are.

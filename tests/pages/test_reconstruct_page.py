@@ -16,7 +16,7 @@ from recon_core.models import Architecture, build_network
 from recon_core.runs import StopFlag
 from recon_core.runs.attack_request import attack_request, baseline_request
 from recon_core.runs.models import model_of
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig, usual_candidates
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.requests import create_requested, search_request
 from tests.pages.page_texts import texts
@@ -116,14 +116,15 @@ class TestEmptyStore:
 class TestForm:
     def test_start_needs_nothing_to_be_set(self, filled: RunStore, submitted: list[Run]) -> None:
         app = visit()
+        m = usual_candidates(model_of(only(filled, "train")))
         assert "(hidden from the attack)" in texts(app)
-        assert "100 candidates, recipe fast · about" in texts(app)
+        assert f"{m} candidates, recipe copies · about" in texts(app)
         app.button(key="r-begin").click().run()
         (run,) = submitted
         assert run.kind == "reconstruct"
         assert run.parents == (only(filled, "train").id,)
         settings = parse_config(ReconstructConfig, run.config).settings
-        assert (settings.m, settings.recipe, settings.iterations) == (100, "fast", 1200)
+        assert (settings.m, settings.recipe, settings.iterations) == (m, "copies", 2000)
         assert app.query_params["run"] == run.id
         assert "queued" in texts(app)
 
@@ -158,7 +159,8 @@ class TestForm:
         assert {f"{SEARCH_FORM}_{name}" for name in SEARCH_FIELDS} <= keys
         assert "r_lr_x" not in keys  # drawn by the search
         app.text_input(key="rs_trials").set_value("7").run()
-        assert "7 attacks with 100 candidates" in texts(app)
+        m = usual_candidates(model_of(only(filled, "train")))
+        assert f"7 attacks with {m} candidates" in texts(app)
         app.text_input(key="rp_workers").set_value("3").run()
         app.text_input(key="rp_cluster").set_value("auto").run()
         app.button(key="r-begin").click().run()

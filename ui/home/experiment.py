@@ -214,7 +214,7 @@ def _show_count(chain: Chain, found: Drawn) -> None:
     st.caption(
         f"Controls: mean image alone {count.floor_mean_image}; untrained network "
         f"{'…' if untrained is None else untrained}; held-out images "
-        f"{'…' if held_out is None else f'{held_out} of {held_out_of}'}."
+        f"{'…' if held_out is None else f'{held_out} of {held_out_of}'}"
     )
 
 

@@ -14,7 +14,7 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.attack_request import attack_request, starting_points
 from recon_core.runs.models import MODEL_KINDS, AttackModel
-from recon_core.runs.reconstruction import ReconstructConfig
+from recon_core.runs.reconstruction import ReconstructConfig, default_attack
 from recon_core.scheduling import Places, queue, usual_places
 from recon_core.scheduling.estimates import estimate_reconstruction
 from recon_core.store import RunStore, RunSummary, default_root
@@ -58,6 +58,8 @@ GROUPS = {
 }
 COMPUTING = "Computing"  # what all attacks have and is not above
 SEARCH_FIELDS = ("trials", "sampler", "ranges", "seed")
+NATURAL_ONLY = ("rho", "unmix_share", "unmix_starts", "confirm_share", "rounds")
+"""What only an attack with knowledge of images does."""
 DECIDING = ("labels", "floor", "prior")
 """Settings that decide which others apply."""
 
@@ -216,9 +218,11 @@ def search_recipe_label(name: str) -> str:
 
 
 def _attack_options(target: Target, known_init: bool) -> Request | None:
+    names = list(starting_points())
     preset = st.selectbox(
         "Start from",
-        list(starting_points()),
+        names,
+        index=names.index(default_attack(target.model)),
         format_func=preset_label,
         key=PRESET,
         bind="query-params",
@@ -273,8 +277,10 @@ def _attack_fields(model: AttackModel, base: AttackSettings, drawn: frozenset[st
 
 def applies(name: str, settings: Mapping[str, Any], *, planar: bool) -> bool:
     """Whether a setting has any effect: points have no pixels, and multipliers of learnt sign no lower bound."""
-    if name in ("prior", "weight_prior", "box_low", "box_high", "rho"):
-        return not planar and (name == "prior" or settings.get("prior") != "off")
+    if name in ("prior", "weight_prior", "box_low", "box_high", *NATURAL_ONLY):
+        prior = settings.get("prior")
+        fits = prior == "natural" if name in NATURAL_ONLY else prior not in ("off", "natural")
+        return not planar and (name == "prior" or fits)
     if name in ("floor", "weight_floor"):
         return settings.get("labels") != LabelPolicy.LEARNT and (name == "floor" or settings.get("floor") != Hinge.OFF)
     return name != "recipe"  # chosen above

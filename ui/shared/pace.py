@@ -27,7 +27,7 @@ def pace(run: RunDetails) -> str:
 
 def _training(run: RunDetails) -> str:
     """By its loss where it stops at one: how many steps that takes, nobody knows."""
-    log_loss = run.last_metrics.get("log_loss")
+    log_loss, step = run.last_metrics.get("log_loss"), run.last_metrics.get("step", run.status.step)
     if not isinstance(log_loss, float) or not math.isfinite(log_loss):
         return f"step {run.status.step:,}"
     text = f"step {run.status.step:,}, {LOG10_LOSS} {_decimal(log_loss)}"
