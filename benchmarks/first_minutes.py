@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -134,12 +135,11 @@ def _match(page: Page, url: str, store: RunStore) -> dict[str, float]:
     """500 images: from a key on a slider to the first change of the grid."""
     attacked = _fill(store)
     page.goto(f"{url}/Match?from={attacked}")
-    _wait(page, ".mosaic", "it.children.length > 0")
-    _idle(page)
+    page.wait_for_url(re.compile("m_runs="))
     # The best first would leave the images at the threshold on another page of the grid.
-    page.get_by_role("combobox", name="Sort").press("ArrowDown")
-    page.get_by_role("option", name="as in the training set").click()
-    _wait(page, ".mosaic", "it.children[1].dataset.id === '1'")
+    page.goto(f"{page.url}&m_sort=as+in+the+training+set")
+    _wait(page, ".mosaic", "it.children[1]?.dataset.id === '1'")
+    _idle(page)
     return {
         "threshold_drag_to_grid": _moves(page, "Good means SSIM above"),
         "b_drag_to_grid": _moves(page, "Merge factor B"),

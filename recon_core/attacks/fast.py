@@ -108,7 +108,7 @@ def scaled_start(target: Target, settings: FastSettings, seed: int) -> ScaledSta
     input_norm = settings.input_norm or (1.0 if planar else 0.24 * math.sqrt(d))
     scale = settings.lam_scale or _MULTIPLIER_CONSTANT / (float(target.explained()[-1].weight.norm()) * input_norm)
     policy = settings.label_policy(target.objective)
-    # Free signs start, and stay, half and half: with decay a sample's multiplier has the sign of its target.
+    # Signs that are learnt start half and half: with decay a sample's multiplier has the sign of its target.
     policy = LabelPolicy.HALF if policy is LabelPolicy.LEARNT else policy
     labels = assign_labels(policy, m, target.architecture.outputs)
     signs = torch.ones(m) if target.objective is Task.MULTICLASS else (labels * 2 - 1).float()
@@ -150,6 +150,7 @@ class FastRecipe:
 
         self.search_engine, self.refine_engine = engine(1.0), engine(settings.weight_upper)
         self.has_bias = layers[0].bias is not None
+        self.learns_signs = settings.label_policy(target.objective) is LabelPolicy.LEARNT
         start = scaled_start(target, settings, seed)
         m = settings.m
         self.input_norm = start.input_norm
@@ -260,9 +261,20 @@ class FastRecipe:
         limit = _LARGEST_TURN * self.unit
         self.q_memory.clamp_(-limit, limit)
         self.q.add_(self.q_memory)
+        if self.learns_signs:
+            self._turn()
+            return
         floor = settings.lam_min * self.unit
         self.q_memory.mul_(self.q >= floor)
         torch.maximum(self.q, floor, out=self.q)
+
+    def _turn(self) -> None:
+        """A multiplier that passed zero goes on with the other sign; there is no lower bound then, as in the papers."""
+        passed = self.q < 0
+        self.q.abs_()
+        self.q_memory.mul_(torch.where(passed, -1.0, 1.0))
+        self.signs.mul_(torch.where(passed, -1.0, 1.0))
+        self.labels.copy_(torch.where(passed, 1 - self.labels, self.labels))
 
     def _rescale(self) -> None:
         """Layer 1 fixes only c x, so the unit of the multipliers is the one that gives x the norm of an input."""
@@ -348,7 +360,8 @@ class FastRecipe:
 
     def _tensors(self) -> dict[str, Tensor]:
         names = ("z", "q", "z_memory", "q_memory", "z_square", "q_square", "z_rate", "q_rate", "unit", "shares")
-        return {name: getattr(self, name) for name in names}
+        turning = ("signs", "labels") if self.learns_signs else ()
+        return {name: getattr(self, name) for name in (*names, *turning)}
 
     def state(self) -> dict[str, Tensor]:
         state = {**self._tensors(), "progress": torch.tensor([self.iteration, self.pace], dtype=torch.float64)}

@@ -140,6 +140,16 @@ _LOSSES = [
 _REGRESSION = {"data.task": "regression", **_KAIMING, "training.weight_decay": 1e-3}
 _CONVERGENCE = [-2.0, -5.0, -14.0, -50.0, -150.0, -400.0, -1000.0]
 
+_PRIORS = [
+    _at("none", attack__prior="off"),
+    _at("box", attack__prior="box"),
+    _at("natural images", attack__prior="natural"),
+]
+_PRIOR_PANELS = [
+    Variant(label="no decay", settings=_flow()),
+    Variant(label="decay 1e-4", settings={"training.weight_decay": 1e-4}),
+]
+
 CATALOGUE: dict[str, BuiltInStudy] = {
     study.name: study
     for study in (
@@ -337,6 +347,34 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             full={"points": [_at(f"{-log10_loss(target):.3g}", -log10_loss(target), training__target_log_loss=target)
                              for target in _CONVERGENCE],
                   "base": {"data.n": 500, "training.recipe": "flow", **_FULL_SOURCE, **_POOLED}, "seeds": _THREE},
+        ),
+        BuiltInStudy(
+            "priors",
+            "What the attack knows of images",
+            "ours",
+            "One network attacked without a prior, with the papers' box on pixels, and with the prior on natural "
+            "images. Without one the equations have many solutions; the prior says which of them are images "
+            "(arXiv 2509.21296).",
+            "Prior",
+            claims=(PaperClaim(text="Ours: knowing that edges are sparse reconstructs more.", check=Check.GROWS),),
+            quick={"points": _PRIORS, "panels": _PRIOR_PANELS, "base": {"data.n": 50, "attack.recipe": "copies"},
+                   "seeds": _THREE},
+            full={"points": _PRIORS, "panels": _PRIOR_PANELS,
+                  "base": {"data.n": 500, "attack.recipe": "copies", **_FULL_SOURCE}, "seeds": _THREE},
+        ),
+        BuiltInStudy(
+            "law",
+            "How many images a network of one size gives away",
+            "ours",
+            "One architecture of p parameters, trained on ever more images of d pixels: p / (d n) falls from above 100 "
+            "to about 1 (arXiv 2509.22214 puts a threshold there). Attacked with the prior on natural images.",
+            "Training images n",
+            scale=Scale.LOG,
+            claims=(PaperClaim(text="Ours: the share reconstructed falls with n.", check=Check.SHARE_FALLS),),
+            quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]),
+                   "base": {**_flow(), "attack.recipe": "copies"}, "seeds": _TWO},
+            full={"points": value_variants("data.n", [10, 20, 50, 100, 200, 500, 1000]),
+                  "base": {**_flow(), "attack.recipe": "copies", **_FULL_SOURCE}, "seeds": _THREE},
         ),
         BuiltInStudy(
             "pooled-seeds",

@@ -215,3 +215,28 @@ def test_rounding_below_the_initialisation_is_not_data() -> None:
     data = torch.randn(60, 5, generator=generator) @ torch.randn(5, 200, generator=generator)
     rounding = torch.randn(60, 200, generator=generator) * torch.logspace(-7, -9, 60)[:, None]
     assert row_space(data + rounding).basis.shape == (200, 5)
+
+
+def test_learnt_signs_turn_with_their_multipliers() -> None:
+    """Regression, and binary with labels=learnt: past zero, a multiplier takes its candidate to the other side."""
+    target = Target.of(network(), Task.REGRESSION)
+    recipe = FastRecipe(target, settings(objective=Task.REGRESSION), 0)  # type: ignore[arg-type]
+    before = recipe.labels.clone(), recipe.signs.clone()
+    passed = torch.arange(12) % 3 == 0
+    recipe.q[passed] = -0.5
+    recipe._turn()
+    assert (recipe.q >= 0).all()
+    assert torch.equal(recipe.labels[passed], 1 - before[0][passed])
+    assert torch.equal(recipe.signs[passed], -before[1][passed])
+    assert torch.equal(recipe.labels[~passed], before[0][~passed])
+    assert torch.equal(recipe.signs, (recipe.labels * 2 - 1).float())
+
+    learnt = FastRecipe(Target.of(network()), settings(labels="learnt"), 0)  # type: ignore[arg-type]
+    half = FastRecipe(Target.of(network()), settings(), 0)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for _ in range(15):
+            learnt.step()
+            half.step()
+    floor = 0.45 * float(half.unit)
+    assert half.q.min() >= floor * (1 - 1e-6)
+    assert learnt.q.min() < floor

@@ -386,6 +386,7 @@ class TestUnfinished:
         perform(train, stop, stop_soon)
         with train.writer() as writer:
             writer.start(100)
+            writer.metrics({"step": 30, "log_loss": -1.5})
             writer.progress(30, force=True)
             app = visit(**ADDRESS)
             (scene,) = scenes(app)

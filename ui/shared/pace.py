@@ -30,7 +30,7 @@ def _training(run: RunDetails) -> str:
     log_loss, step = run.last_metrics.get("log_loss"), run.last_metrics.get("step", run.status.step)
     if not isinstance(log_loss, float) or not math.isfinite(log_loss):
         return f"step {run.status.step:,}"
-    text = f"step {run.status.step:,}, {LOG10_LOSS} {_decimal(log_loss)}"
+    text = f"step {step:,}, {LOG10_LOSS} {_decimal(log_loss)}"
     target = _log_target(run)
     return text if target is None else f"{text} on its way to {_decimal(target)}"
 
