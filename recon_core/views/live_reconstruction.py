@@ -48,6 +48,8 @@ class TileOrder(StrEnum):
     PLACE = "place"
     MULTIPLIER = "multiplier"
     AGREEMENT = "agreement"
+    CONFIDENCE = "confidence"
+    """By place where the attack does not say how sure it is, and while it runs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,8 @@ class Picture:
     """Candidates there are; `candidates` holds the first of them."""
     kept: Flags | None = None
     """(M,), points that an ended run's own clean-up left."""
+    confidence: Floats | None = None
+    """(M,) in [0, 1], how sure an ended attack is of each."""
 
     @property
     def planar(self) -> bool:
@@ -76,9 +80,12 @@ class Picture:
 
     def order(self, by: TileOrder) -> Integers:
         """Rows, the first to be shown first. Learnt multipliers have signs; their size counts."""
-        if by is TileOrder.PLACE or len(self.candidates) == 0:
+        unsure = by is TileOrder.CONFIDENCE and self.confidence is None
+        if by is TileOrder.PLACE or unsure or len(self.candidates) == 0:
             return np.arange(len(self.candidates))
-        keys = np.abs(self.multipliers) if by is TileOrder.MULTIPLIER else self.agreement()
+        keys = self.confidence if by is TileOrder.CONFIDENCE else None
+        if keys is None:
+            keys = np.abs(self.multipliers) if by is TileOrder.MULTIPLIER else self.agreement()
         return np.argsort(-np.nan_to_num(keys, nan=-np.inf), kind="stable")
 
     def agreement(self) -> Floats:
@@ -242,6 +249,8 @@ def _final(run: Run) -> Picture:
     with _opened(run, "candidates") as file:
         parts = {name: file.get_slice(name)[:MOST_CANDIDATES] for name in ("candidates", "multipliers", "labels")}
         picture = _picture(None, **parts, total=file.get_slice("candidates").get_shape()[0])
+        if "confidence" in file.keys():  # noqa: SIM118 - a file, not a mapping
+            picture = replace(picture, confidence=floats(file.get_slice("confidence")[:MOST_CANDIDATES]))
     if not run.has_tensors("stages"):
         return picture
     with _opened(run, "stages") as file:

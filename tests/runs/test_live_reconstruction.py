@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from recon_core.attacks import CERTAIN
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
@@ -73,6 +75,24 @@ class TestOrder:
         picture = picture_of(noise(3, (1, 4, 4), 0), [0.5, -3.0, 1.0])
         assert picture.order(TileOrder.PLACE).tolist() == [0, 1, 2]
         assert picture.order(TileOrder.MULTIPLIER).tolist() == [1, 2, 0]
+
+    def test_the_surest_come_first_and_without_confidence_places_stay(self) -> None:
+        picture = picture_of(noise(3, (1, 4, 4), 0))
+        assert picture.order(TileOrder.CONFIDENCE).tolist() == [0, 1, 2]
+        sure = replace(picture, confidence=np.array([0.1, 0.0, 0.9]))
+        assert sure.order(TileOrder.CONFIDENCE).tolist() == [2, 0, 1]
+
+    def test_an_ended_attack_tells_how_sure_it_is(self, store: RunStore, tmp_path: Path) -> None:
+        model = imported(store, tmp_path)
+        request = attack_request(model, model_of(model), "copies", {"m": 6, "iterations": 40, "rank": 3}, False)
+        run = create_requested(store, model_of(model), request)
+        assert perform(run, StopFlag()) is RunState.DONE
+        picture = newest_picture(run)
+        assert picture is not None
+        assert picture.confidence is not None
+        assert len(picture.confidence) == len(picture.candidates) == run.result()["candidates"]
+        assert run.result()["certain"] == int((picture.confidence > CERTAIN).sum())
+        assert run.result()["prior"] == "natural"
 
     def test_candidates_that_found_the_same_come_first(self) -> None:
         candidates = noise(5, (1, 6, 6), 1)

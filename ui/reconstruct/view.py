@@ -38,6 +38,7 @@ from ui.shared.store import RunDetails, recent_runs, run_details
 
 ORDER, SHOWN, TRUTH = "r_order", "r_shown", "r_truth"
 ORDERS = {
+    TileOrder.CONFIDENCE: "Confidence",
     TileOrder.PLACE: "Place",
     TileOrder.MULTIPLIER: "Multiplier",
     TileOrder.AGREEMENT: "Agreement",
@@ -172,20 +173,21 @@ def _show_candidates(newest: PictureKey) -> None:
     with orders:
         order = st.segmented_control(
             "Order by",
-            list(TileOrder),
-            default=TileOrder.PLACE,
+            list(ORDERS),
+            default=TileOrder.CONFIDENCE,
             required=True,
             format_func=lambda order: ORDERS[order],
             key=ORDER,
             bind="query-params",
             persist_state="session",
-            help="A candidate keeps its place while it sharpens. A large multiplier means that it explains much. "
+            help="Confidence is how sure the attack is, once it has ended, where it says so. A candidate keeps its "
+            "place while it sharpens. A large multiplier means that it explains much. "
             "Agreement is how like its nearest other candidate it is: what several of them found is likelier true.",
         )
     with counts:
         most = st.selectbox("Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session")
     most = int(most)
-    laid_out = mosaic(key, TileOrder(order or TileOrder.PLACE), most, COLUMNS if most > 50 else COLUMNS // 2)
+    laid_out = mosaic(key, TileOrder(order or TileOrder.CONFIDENCE), most, COLUMNS if most > 50 else COLUMNS // 2)
     if laid_out is None:
         return
     when = "as the run left them" if laid_out.step is None else f"at step {laid_out.step:,}"
