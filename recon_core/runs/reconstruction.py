@@ -109,7 +109,7 @@ def attack_settings(
     if given.get("m") is None and "m" not in (preset or {}):
         follows["m"] = usual_candidates(model)
     follows = {name: value for name, value in follows.items() if name in attack.setting_names}
-    return parse_config(AttackSettings, {**(preset or {}), **follows, **given})
+    return parse_config(AttackSettings, {**(preset or {}), **follows, **given, "recipe": attack.name})
 
 
 def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
