@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from recon_core.cli.console import complain, out
+from recon_core.cli.console import complain, note, out
 from recon_core.cli.places import CpusOption, GpusOption, WorkersOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
@@ -35,7 +35,8 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id; see [b]ru
 
 
 def _state(summary: RunSummary) -> Text:
-    return Text(str(summary.status.state), style=_COLOURS[summary.status.state])
+    mark = " (imported)" if summary.imported else ""
+    return Text(f"{summary.status.state}{mark}", style=_COLOURS[summary.status.state])
 
 
 @app.command("list")
@@ -85,7 +86,7 @@ def show(
 ) -> None:
     """One run: settings, state, results, the last lines of its log, the command that repeats it."""
     run = store_of(context).open(run_id)
-    status = run.status()
+    status, imported = run.status(), run.imported
     whole = {
         "id": run.id,
         "name": run.name,
@@ -97,6 +98,7 @@ def show(
         "result": run.result(),
         "parents": list(run.parents),
         "versions": dict(run.versions),
+        "imported": None if imported is None else asdict(imported),
         "command": shlex.join(run.command),
     }
     if as_json:
@@ -104,8 +106,11 @@ def show(
         return
     console = out()
     heading = {"run": run.id, "name": run.name or "", "state": f"{status.state} {status.message}".strip()}
+    if imported is not None:
+        left_out = f"; left out then: {', '.join(imported.dropped)}" if imported.dropped else ""
+        heading["imported"] = f"{imported.at}{left_out}"
     for label, value in {**heading, "created": run.created, "folder": str(run.dir)}.items():
-        console.print(Text.assemble((f"{label:<9}", "bold"), value))
+        console.print(Text.assemble((f"{label:<8} ", "bold"), value))
     console.print(Text.assemble(("repeat   ", "bold"), shlex.join(run.command)))
     for label in ("config", "result"):
         if whole[label]:
@@ -202,6 +207,9 @@ def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(
     """Take the runs of an exported zip into the store."""
     for run in store_of(context).import_zip(archive):
         out().print(run.id)
+        if run.imported is not None and run.imported.dropped:
+            left_out = ", ".join(run.imported.dropped)
+            note(f"{run.id}: left out on import, it is not for a file to say: {left_out}")
 
 
 @app.command()

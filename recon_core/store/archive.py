@@ -28,11 +28,13 @@ from recon_core.store.files import (
     write_atomic,
     write_json,
 )
+from recon_core.store.foreign import Imported, drop_addresses, write_mark
 from recon_core.store.ids import is_id, new_id
 from recon_core.store.record import (
     Record,
     RunState,
     command_line,
+    now,
     read_record,
     read_status,
     seal,
@@ -220,7 +222,11 @@ def _take_in(root: Path, work: Path, path: Path) -> list[str]:
                         raise _refuse(path, f"the parent {run_id} is neither in it nor in the store; export it as well")
                     continue
                 repointed = not new_ids.keys().isdisjoint(records[run_id].parents)
-                if taken and not repointed and _same_content(work / run_id, root / run_id):
+                same = taken and not repointed and _same_content(work / run_id, root / run_id)
+                if not same:
+                    _make_foreign(work / run_id, path)
+                    same = taken and not repointed and _same_content(work / run_id, root / run_id)
+                if same:
                     imported.append(run_id)
                     continue
                 if taken:
@@ -230,6 +236,8 @@ def _take_in(root: Path, work: Path, path: Path) -> list[str]:
                         _rewrite(work / run_id, records[run_id], new_ids)
                     except RecursionError:
                         raise _refuse(path, f"the config of run {run_id} is nested too deeply") from None
+                if read_status(work / run_id).state is RunState.DONE:
+                    seal(work / run_id)
                 target = root / new_ids.get(run_id, run_id)
                 with explaining(target):
                     os.rename(work / run_id, target)
@@ -246,6 +254,7 @@ def _take_in(root: Path, work: Path, path: Path) -> list[str]:
 
 def _checked_run(folder: Path, path: Path) -> Record:
     """An unpacked run that is sound. One that had not ended counts as interrupted, so that nothing starts it."""
+    (folder / layout.IMPORTED).unlink(missing_ok=True)  # who it was foreign to does not matter here
     try:
         record, status = read_record(folder), read_status(folder)
     except DamagedError as error:
@@ -258,14 +267,24 @@ def _checked_run(folder: Path, path: Path) -> Record:
         message = "it had not ended when it was exported; resume it to continue"
         write_status(folder, replace(status, state=RunState.INTERRUPTED, message=message, pid=None))
     write_atomic(folder / layout.LOCK, [])
-    if finished:
-        seal(folder)
     return record
 
 
+def _make_foreign(folder: Path, path: Path) -> None:
+    """Take out of an unpacked run what is not for a stranger to say, and mark it."""
+    config = read_object(folder / layout.CONFIG)
+    dropped = drop_addresses(config)
+    if dropped:
+        try:
+            write_json(folder / layout.CONFIG, config)
+        except RecursionError:
+            raise _refuse(path, f"the config of run {folder.name} is nested too deeply") from None
+    write_mark(folder, Imported(now(), dropped))
+
+
 def _same_content(one: Path, other: Path) -> bool:
-    """Whether two run folders agree in every byte but for the user's name and the status, which import may change."""
-    changing = (layout.NAME, layout.STATUS)
+    """Whether two run folders agree in every byte but for the user's name, the status and the mark of an import."""
+    changing = (layout.NAME, layout.STATUS, layout.IMPORTED)
     ours, theirs = ([name for name in content_files(folder) if name not in changing] for folder in (one, other))
     return ours == theirs and all(filecmp.cmp(one / name, other / name, shallow=False) for name in ours)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from recon_core.store import layout, lock
 from recon_core.store.files import JSON_LIMIT, DamagedError, is_temporary, read_json, read_object
+from recon_core.store.foreign import is_marked, read_mark
 from recon_core.store.ids import is_id
 from recon_core.store.metrics import parse_row
 from recon_core.store.record import RunState, read_name, read_record, read_status, resolved_status
@@ -80,6 +81,7 @@ def content_faults(folder: Path, *, finished: bool) -> Iterator[Fault]:
         layout.CONFIG: lambda folder: read_object(folder / layout.CONFIG),
         layout.STATUS: read_status,
         layout.NAME: read_name,
+        **({layout.IMPORTED: read_mark} if is_marked(folder) else {}),
     }
     for reader in readers.values():
         yield from _damage(reader, folder)

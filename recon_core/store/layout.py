@@ -12,6 +12,7 @@ METRICS = "metrics.jsonl"
 LOG = "log.txt"
 COMMAND = "command.txt"
 RESULT = "result.json"
+IMPORTED = "imported.json"
 LOCK = "lock"
 CANCEL = "cancel"
 CHECKPOINTS = "checkpoints"
@@ -23,7 +24,7 @@ _CONTENT = re.compile(
     rf"|{_PART_NAME.pattern}\.(json|safetensors)"
     rf"|{CHECKPOINTS}/{CHECKPOINT_NAME.pattern}"
 )
-_OWN_JSON = frozenset({RUN, CONFIG, NAME, STATUS, RESULT})
+_OWN_JSON = frozenset({RUN, CONFIG, NAME, STATUS, RESULT, IMPORTED})
 
 
 def is_content(relative: str) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import FULL_WORDS, DamagedError, is_full, read_object, write_json
+from recon_core.store.foreign import is_marked
 from recon_core.store.ids import checked_name, is_id, is_kind
 from recon_core.version import __version__
 
@@ -70,6 +71,8 @@ class RunSummary:
     created: str
     status: Status
     parents: tuple[str, ...]
+    imported: bool = False
+    """Whether it came in a zip, from somebody else."""
 
 
 def now() -> str:
@@ -211,9 +214,15 @@ def summarise(folder: Path) -> RunSummary:
     except DamagedError as fault:
         changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC).isoformat(timespec="microseconds")
         kind = folder.name.split("-")[0]
-        return RunSummary(folder.name, name or folder.name, kind, changed, broken_status(fault), ())
+        return RunSummary(folder.name, name or folder.name, kind, changed, broken_status(fault), (), is_marked(folder))
     return RunSummary(
-        record.id, name or record.id, record.kind, record.created, resolved_status(folder), record.parents
+        record.id,
+        name or record.id,
+        record.kind,
+        record.created,
+        resolved_status(folder),
+        record.parents,
+        is_marked(folder),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import DamagedError, explaining, is_temporary, last_lines, read_json, read_object
+from recon_core.store.foreign import Imported, mark_of
 from recon_core.store.metrics import read_metrics
 from recon_core.store.record import Record, RunState, Status, read_name, read_record, resolved_status
 from recon_core.store.tensors import read_tensors
@@ -58,8 +59,13 @@ class Run:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Arguments that repeat this run. To be shown: an imported run's command comes from somebody else."""
-        return self._record.command
+        """Arguments that repeat this run. None for an imported one, whose command is the word of somebody else."""
+        return () if self.imported is not None else self._record.command
+
+    @property
+    def imported(self) -> Imported | None:
+        """When it came from elsewhere and what was left out of it then; None for a run made here."""
+        return mark_of(self.dir)
 
     @property
     def versions(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from recon_core.store.record import (
     summarise,
 )
 
-_FILES = (layout.RUN, layout.STATUS, layout.NAME)
+_FILES = (layout.RUN, layout.STATUS, layout.NAME, layout.IMPORTED)
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 """Inode, time of change and size of each file that a summary is read from; every write of ours makes a new inode."""
@@ -66,7 +66,11 @@ def _read(folder: Path, stamp: Stamp) -> _Seen | None:
         record, status, name = read_record(folder), read_status(folder), read_name(folder)
     except DamagedError:
         return None
-    return _Seen(stamp, RunSummary(record.id, name or record.id, record.kind, record.created, status, record.parents))
+    marked = stamp[_FILES.index(layout.IMPORTED)] is not None
+    return _Seen(
+        stamp,
+        RunSummary(record.id, name or record.id, record.kind, record.created, status, record.parents, marked),
+    )
 
 
 def _stamp(path: str) -> Stamp:

@@ -9,6 +9,7 @@ import numpy as np
 from recon_core.analysis.pairs import BestPairs, Images, best_pairs
 from recon_core.config import TrainConfig
 from recon_core.data import load_task
+from recon_core.matching.certainty import Certainty
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.protocol import GOOD_SSIM
 from recon_core.views.live_reconstruction import Evaluator, Picture
@@ -20,6 +21,8 @@ class LivePairs:
 
     pairs: BestPairs
     count: LeakCount
+    certainty: Certainty | None
+    """None until the attack has ended, and where it does not say how sure it is."""
     step: int | None
     """None for what the attack was left with in the end."""
 
@@ -44,4 +47,4 @@ def live_pairs(evaluator: Evaluator, picture: Picture, k: int) -> LivePairs:
     assert isinstance(evidence, Evidence)
     matching = evidence.matching
     pairs = best_pairs(matching.images, matching.reconstructions, matching.ssim, min(k, len(matching.ssim)), GOOD_SSIM)
-    return LivePairs(pairs, evidence.at(GOOD_SSIM), picture.step)
+    return LivePairs(pairs, evidence.at(GOOD_SSIM), evaluator.certainty(picture), picture.step)

@@ -21,14 +21,15 @@ from recon_core.analysis.multipliers import MultiplierHistogram, multiplier_hist
 from recon_core.analysis.pairs import Images
 from recon_core.analysis.residuals import ResidualCurves, residual_curves
 from recon_core.analysis.search import TrialTable, trial_table
-from recon_core.attacks import SEARCH_RANGES
+from recon_core.attacks import CERTAIN, SEARCH_RANGES
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
+from recon_core.matching.certainty import Certainty, judge_certain
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
-from recon_core.matching.protocol import GOOD_SSIM
+from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
 from recon_core.matching.scaling import stretch
 from recon_core.runs.match_source import MatchConfig, MatchSource, check_fingerprint
 from recon_core.runs.scoring import RADII, PlanarEvidence, PointCount, score
@@ -75,8 +76,13 @@ class Picture:
 
     @property
     def weighed(self) -> bool:
-        """Whether multipliers say anything: baselines have none, so all of theirs are 1."""
-        return bool((self.multipliers != 1).any())
+        """Whether multipliers say anything: all are 1 where an attack has none, and 0 where it has fitted none yet."""
+        return bool(((self.multipliers != 0) & (self.multipliers != 1)).any())
+
+    @property
+    def certain(self) -> Flags | None:
+        """(M,), those an ended attack calls certain; None where it does not say."""
+        return None if self.confidence is None else self.confidence > CERTAIN
 
     def order(self, by: TileOrder) -> Integers:
         """Rows, the first to be shown first. Learnt multipliers have signs; their size counts."""
@@ -186,6 +192,13 @@ class Evaluator:
         if isinstance(found, PlanarEvidence):
             return tuple(found.at(radius) for radius in sorted(RADII, reverse=True))
         return found.at(GOOD_SSIM)
+
+    def certainty(self, picture: Picture) -> Certainty | None:
+        """How many of the candidates called certain are real; None where the attack does not say, and for points."""
+        if picture.certain is None or picture.planar:
+            return None
+        chosen = torch.from_numpy(picture.candidates[picture.certain])
+        return judge_certain(self.data.train_x, self.data.mean, chosen, MatchSettings())
 
     def points(self) -> tuple[Floats, Integers]:
         """Training points (n, 2) and their classes (n,)."""

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from recon_core.errors import AfterimageError, InputError
 from recon_core.store import Run, RunState, RunStore, ZipLimits
+from recon_core.store.record import read_record
 
 
 @pytest.fixture
@@ -29,7 +30,8 @@ def other(tmp_path: Path) -> RunStore:
 
 
 def contents(run: Run) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in run.dir.iterdir() if path.name != "lock"}
+    marks = ("lock", "imported.json")
+    return {path.name: path.read_bytes() for path in run.dir.iterdir() if path.name not in marks}
 
 
 def files_below(root: Path) -> set[str]:
@@ -101,7 +103,7 @@ class TestRoundTrip:
         assert {new_model.id, new_attack.id}.isdisjoint({model.id, attack.id})
         assert new_attack.parents == (new_model.id,)
         assert new_attack.config == {"model": new_model.id, "seeds": [1, new_model.id], "note": "x"}
-        assert new_attack.command[-1] == f"--from={new_model.id}"
+        assert read_record(new_attack.dir).command[-1] == f"--from={new_model.id}"
         assert new_model.id in (new_attack.dir / "command.txt").read_text()
         assert new_model.result() == {"loss": 0.5}
         assert other.open(model.id).result() == {"loss": 99}
