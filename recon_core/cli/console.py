@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.text import Text
 
 from recon_core.runs.progress import progress_bar
+from recon_core.runs.terminal import PlainConsole
 
 __all__ = ["complain", "note", "out", "progress_bar"]
 
 
 def complain(sentence: str) -> None:
     """One sentence about what went wrong."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), sentence))
+    PlainConsole(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), sentence))
 
 
 def note(sentence: str) -> None:
     """Something worth knowing that is not the result."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(sentence))
+    PlainConsole(stderr=True, highlight=False, soft_wrap=True).print(Text(sentence))
 
 
-def out() -> Console:
+def out() -> PlainConsole:
     """Where results go."""
-    return Console(highlight=False, soft_wrap=True)
+    return PlainConsole(highlight=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,8 @@ from recon_core.cli.console import complain, note, out
 from recon_core.cli.places import CpusOption, GpusOption, WorkersOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
-from recon_core.store import RunState, RunSummary
+from recon_core.runs.terminal import one_line
+from recon_core.store import Run, RunState, RunSummary
 
 app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
 
@@ -63,7 +65,7 @@ def list_runs(
             _state(summary),
             Text(summary.created[5:16].replace("T", " ")),
             Text("" if summary.name == summary.id else summary.name),
-            Text(summary.status.message),
+            Text(one_line(summary.status.message)),
         )
         for summary in found
     ]
@@ -99,19 +101,19 @@ def show(
         "parents": list(run.parents),
         "versions": dict(run.versions),
         "imported": None if imported is None else asdict(imported),
-        "command": shlex.join(run.command),
+        "command": shlex.join(_command(run)),
     }
     if as_json:
         typer.echo(json.dumps(whole))
         return
     console = out()
-    heading = {"run": run.id, "name": run.name or "", "state": f"{status.state} {status.message}".strip()}
+    heading = {"run": run.id, "name": run.name or "", "state": one_line(f"{status.state} {status.message}")}
     if imported is not None:
         left_out = f"; left out then: {', '.join(imported.dropped)}" if imported.dropped else ""
-        heading["imported"] = f"{imported.at}{left_out}"
+        heading["imported"] = one_line(f"{imported.at}{left_out}")
     for label, value in {**heading, "created": run.created, "folder": str(run.dir)}.items():
         console.print(Text.assemble((f"{label:<8} ", "bold"), value))
-    console.print(Text.assemble(("repeat   ", "bold"), shlex.join(run.command)))
+    console.print(Text.assemble(("repeat   ", "bold"), one_line(str(whole["command"]))))
     for label in ("config", "result"):
         if whole[label]:
             console.print(Text(label, style="bold"))
@@ -119,6 +121,15 @@ def show(
     console.print(Text("log", style="bold"))
     for line in run.log_tail(10):
         console.print(Text("  " + line))
+
+
+def _command(run: Run) -> Sequence[str]:
+    if run.imported is None:
+        return run.command
+    import recon_core.studies.requests  # noqa: F401 - says how searches are repeated
+    from recon_core.runs.commands import offered_command
+
+    return offered_command(run)
 
 
 def _short(value: object) -> object:
@@ -162,7 +173,7 @@ def repeat(
     store = store_of(context)
     old = store.open(run_id)
     name = None if old.name == old.id else old.name
-    new = store.create(old.kind, old.config, name=name, parents=old.parents, command=old.command)
+    new = store.create(old.kind, old.config, name=name, parents=old.parents, command=_command(old))
     perform_and_report(new, quiet)
 
 
@@ -208,7 +219,7 @@ def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(
     for run in store_of(context).import_zip(archive):
         out().print(run.id)
         if run.imported is not None and run.imported.dropped:
-            left_out = ", ".join(run.imported.dropped)
+            left_out = one_line(", ".join(run.imported.dropped))
             note(f"{run.id}: left out on import, it is not for a file to say: {left_out}")
 
 

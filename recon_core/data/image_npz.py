@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -203,8 +204,9 @@ def _class_names(arrays: _Arrays) -> tuple[str, ...]:
             f"got shape {header.shape} of {header.dtype}"
         )
     names = tuple(str(name) for name in arrays.read("class_names"))
+    times = Counter(names)
     for name in names:
-        if not name.strip() or names.count(name) > 1:
+        if not name.strip() or times[name] > 1:
             raise InputError(
                 f"class_names in {arrays.path!r} has {name!r} empty or twice; give every class its own name"
             )

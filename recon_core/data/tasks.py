@@ -9,6 +9,8 @@ on 8,000 of CIFAR-10's 10,000: 4,000 vehicles, 4,000 of the 6,000 animals).
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -137,8 +139,10 @@ def balanced(sides: Indices, count: int, per_side: int, rng: np.random.Generator
     The draw permutes each side whole, so that asking for more keeps what fewer would have given.
     """
     picks = []
-    for side in range(count):
-        places = np.flatnonzero(sides == side)
+    by_side = np.argsort(sides, kind="stable")  # sorted once: there may be as many sides as samples
+    ends = np.searchsorted(sides[by_side], np.arange(count + 1))
+    for begin, end in itertools.pairwise(ends):
+        places = by_side[begin:end]
         if rng is not None:
             places = rng.permutation(places)
         picks.append(places[:per_side])
@@ -174,8 +178,8 @@ def _chosen_classes(config: DataConfig, class_names: tuple[str, ...]) -> tuple[S
     if config.classes is None:
         return tuple(Side(name, (number,)) for number, name in enumerate(class_names))
     numbers = [find_class(text.strip(), class_names) for text in config.classes]
-    for number in numbers:
-        if numbers.count(number) > 1:
+    for number, times in Counter(numbers).items():
+        if times > 1:
             raise InputError(f"classes names {class_names[number]!r} twice; name each class once")
     if len(numbers) < 2:
         raise InputError(f"classes={','.join(config.classes)!r} is one class only; a task needs at least two")

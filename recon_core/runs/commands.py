@@ -7,7 +7,9 @@ from typing import Any
 
 from recon_core.attacks import AttackSettings
 from recon_core.config import TrainConfig, assignments, parse_config
+from recon_core.errors import AfterimageError
 from recon_core.runs.match_source import MatchConfig
+from recon_core.runs.models import ImportConfig
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.store import Run, RunStore
 
@@ -35,6 +37,21 @@ def repeat_command(kind: str, config: Config) -> list[str]:
     return [*PROGRAM, *_ARGUMENTS[kind](config)]
 
 
+def offered_command(run: Run) -> list[str]:
+    """What to tell somebody who wants this run again. Of an imported one it is made from the config, never taken over.
+
+    Empty where the config makes no sense.
+    """
+    if run.imported is None:
+        return list(run.command)
+    if run.kind not in _ARGUMENTS:  # no options make it, but the store has all it takes
+        return [*PROGRAM, "runs", "repeat", run.id]
+    try:
+        return repeat_command(run.kind, run.config)
+    except AfterimageError:
+        return []
+
+
 def create_run(store: RunStore, kind: str, config: Config, *, name: str | None, parents: Sequence[str] = ()) -> Run:
     """A run with this config, and the command that repeats it."""
     return store.create(kind, config, name=name, parents=parents, command=repeat_command(kind, config))
@@ -48,8 +65,9 @@ def _train(config: Config) -> list[str]:
 
 @repeats("model")
 def _import(config: Config) -> list[str]:
-    shape = config["input_shape"]
-    return ["import-model", config["path"], *([] if shape is None else ["--input-shape", ",".join(map(str, shape))])]
+    asked = parse_config(ImportConfig, config)
+    shape = asked.input_shape
+    return ["import-model", asked.path, *([] if shape is None else ["--input-shape", ",".join(map(str, shape))])]
 
 
 @repeats("reconstruct")

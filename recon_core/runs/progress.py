@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from recon_core.runs.listening import Listener
+from recon_core.runs.terminal import PlainConsole
 
 # A log file gets a line now and then instead of a bar.
 _PLAIN_INTERVAL = 5.0
@@ -21,7 +22,7 @@ _NOTEBOOK_INTERVAL = 0.2
 @contextlib.contextmanager
 def progress_bar(title: str, quiet: bool) -> Iterator[Listener]:
     """A bar with time left and the latest figures; plain lines where nobody watches."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     if quiet:
         yield lambda fraction, message: None
     elif console.is_jupyter:

@@ -47,6 +47,14 @@ _CHUNK = 2**20
 _TAIL = struct.Struct("<4s4H2LH")  # end of central directory
 _TAIL64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64_BYTES = 20
+_MOST_TABLE_BYTES = 512  # for each file in a zip
+_KINDS_OF_FILE = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 # What zipfile and zlib raise on hostile bytes.
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -100,19 +108,38 @@ def export_runs(folders: Sequence[Path], target: Path) -> Path:
 
 def import_runs(root: Path, path: Path, limits: ZipLimits) -> list[str]:
     """Take the runs of the zip at `path` into the store; their ids there, parents first."""
+    with _plain_file(path, limits) as file, contextlib.ExitStack() as opened:
+        with _readable(path):
+            archive = opened.enter_context(_opened(file, path, limits))
+            entries = _checked_entries(archive, path, limits)
+        unpacked = opened.enter_context(workspace(root)) / "unpacked"
+        with _readable(path):
+            _unpack(archive, entries, unpacked, path)
+        return _take_in(root, unpacked, path)
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be read ({error.strerror}); name a zip of exported runs")
+
+
+def _plain_file(path: Path, limits: ZipLimits) -> BinaryIO:
+    """`path`, opened. What has no size is not read: a device never ends, and a pipe may never begin."""
     try:
-        with open(path, "rb") as file, contextlib.ExitStack() as opened:
-            with _readable(path):
-                archive = opened.enter_context(_opened(file, path, limits))
-                entries = _checked_entries(archive, path, limits)
-            unpacked = opened.enter_context(workspace(root)) / "unpacked"
-            with _readable(path):
-                _unpack(archive, entries, unpacked, path)
-            return _take_in(root, unpacked, path)
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        if error.filename != str(path):
-            raise
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a zip of exported runs") from None
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # else a pipe waits for somebody to write
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error if isinstance(error, OSError) else OSError(0, str(error))) from None
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            what = _KINDS_OF_FILE.get(stat.S_IFMT(found.st_mode), "something else")
+            raise InputError(f"{path} cannot be read: it is not a plain file but {what}; name a zip of exported runs")
+        most = limits.total_bytes + _MOST_TABLE_BYTES * limits.entries
+        if found.st_size > most:
+            raise _refuse(path, f"it has {found.st_size} bytes, more than {most}")
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 @contextlib.contextmanager
@@ -141,7 +168,7 @@ def _opened(file: BinaryIO, path: Path, limits: ZipLimits) -> zipfile.ZipFile:
     at64 = at - _LOCATOR64_BYTES - _TAIL64.size
     if data[max(0, at - _LOCATOR64_BYTES) : at].startswith(b"PK\x06\x07") and at64 >= 0:
         table_bytes = max(table_bytes, _TAIL64.unpack_from(data, at64)[8])
-    if table_bytes > 512 * limits.entries:
+    if table_bytes > _MOST_TABLE_BYTES * limits.entries:
         raise _refuse(path, f"its table of contents has {table_bytes} bytes, too many for {limits.entries} files")
     return zipfile.ZipFile(file)
 

@@ -19,6 +19,7 @@ from plotly.offline import get_plotlyjs
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.plots.studies import Strip
+from recon_core.runs.commands import offered_command
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE
 from recon_core.studies.claims import Verdict, verdicts
@@ -199,6 +200,6 @@ def _settings(run: Run, results: StudyResults) -> str:
     config = json.dumps(results.plan.model_dump(mode="json"), indent=1, ensure_ascii=False)
     return (
         f'<h2>Settings and versions</h2><p class="small">{html.escape(versions)}; {html.escape(platform.machine())}. '
-        f"Repeat with: <code>{html.escape(' '.join(run.command))}</code></p>"
+        f"Repeat with: <code>{html.escape(' '.join(offered_command(run)))}</code></p>"
         f"<details><summary>All settings of this study</summary><pre>{html.escape(config)}</pre></details>"
     )

@@ -166,8 +166,8 @@ def picture_at(run: Run, index: int) -> Picture:
 
 
 def attack_residuals(run: Run) -> ResidualCurves | None:
-    """The residual of every layer so far."""
-    return residual_curves(run.metrics())
+    """The residual of every layer so far, from where the attack has begun to explain anything."""
+    return residual_curves([row for row in run.metrics() if row.get("multiplier_max") != 0])
 
 
 def search_trials(run: Run) -> TrialTable:

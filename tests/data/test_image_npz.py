@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -210,3 +213,36 @@ def test_flipped_bytes_are_refused_or_harmless(file: Path, tmp_path: Path) -> No
         other.write_bytes(changed)
         with contextlib.suppress(InputError):
             assert _load(other, n=4).train_x.isfinite().all()
+
+
+def _in_a_minute_of_work(path: Path, **settings: object) -> str:
+    """What a process says that reads `path` and is ended by the system after 60 s of work, waiting not counted."""
+    program = (
+        "import sys, json, resource; resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "from recon_core.config import DataConfig\n"
+        "from recon_core.data import load_task\n"
+        "from recon_core.errors import InputError\n"
+        "try: print(load_task(DataConfig(**json.loads(sys.argv[1]))).train_ids.tolist()[:3])\n"
+        "except InputError as error: print(error)\n"
+    )
+    asked = json.dumps({"source": "npz", "path": str(path), **settings})
+    done = subprocess.run([sys.executable, "-c", program, asked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    return done.stdout.strip()
+
+
+def test_the_work_for_many_class_names_grows_as_their_number(file: Path) -> None:
+    """Each compared with each other, 300,000 names take a quarter of an hour; looked up, about a second."""
+    names = np.array([f"{number:x}" for number in range(300_000)])
+    _save(file, images=PIXELS, labels=LABELS, class_names=names)
+    assert _in_a_minute_of_work(file, partition="0|1", n=4) == "[0, 1, 2]"
+    names[-1] = names[7]
+    _save(file, images=PIXELS, labels=LABELS, class_names=names)
+    assert "'7' empty or twice" in _in_a_minute_of_work(file, partition="0|1", n=4)
+
+
+def test_the_work_for_many_classes_grows_as_their_number(file: Path) -> None:
+    """As many classes as images, each to be found among all."""
+    labels = np.arange(600_000, dtype=np.int32)
+    _save(file, images=np.zeros((len(labels), 1, 1), np.uint8), labels=labels)
+    assert _in_a_minute_of_work(file, task="multiclass", per_class=1) == "[0, 1, 2]"

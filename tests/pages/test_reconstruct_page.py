@@ -276,7 +276,7 @@ class TestFinishedRun:
         assert "Scored with the training data, which the attack never sees." in texts(app)
         figures = {metric.label: metric.value for metric in app.metric}
         residual = (run.result() or {})["residual"]
-        assert figures["of the weights explained by the candidates"] == f"{1 - residual:.1%}"
+        assert figures["of the weights explained"] == f"{1 - residual:.1%}"
         assert figures["good reconstructions"].endswith(" of 10")
         assert "SSIM (Wang, 11x11 window) above 0.4 after merging candidates with B = 1.1" in texts(app)
         assert "Chance level: the mean image alone matches" in texts(app)
@@ -408,7 +408,7 @@ class TestTroubledRuns:
                 writer.progress(step, force=True)
                 app = visit(run=run.id)
                 figures = {metric.label: metric.value for metric in app.metric}
-                assert figures["of the weights explained by the candidates"] == "75.0%"
+                assert figures["of the weights explained"] == "75.0%"
                 assert figures["good reconstructions at step 20"] == "0 of 10"  # the first count serves for a while
                 assert f"24 of 24 candidates at step {step}" in texts(app)
                 assert app.button(key=f"cancel-{run.id}")

@@ -34,6 +34,8 @@ class Drawn:
     candidates: Sheet
     total: int
     """Candidates there are; the sheet holds the first of them."""
+    by_confidence: bool
+    """Whether the first are those the attack is surest of, or those that come first in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +84,9 @@ def _drawn(attack: Run, train_id: str, version: str) -> Drawn | None:
     if seen is None or not evaluator.fits(seen):
         return None
     found = live_pairs(evaluator, seen, PAIRS)
-    rows = seen.order(TileOrder.PLACE)[:CANDIDATES]
-    return Drawn(version, found, sheet(found.pairs.reconstructions), sheet(seen.images(rows)), seen.total)
+    rows = seen.order(TileOrder.CONFIDENCE)[:CANDIDATES]
+    shown = sheet(seen.images(rows))
+    return Drawn(version, found, sheet(found.pairs.reconstructions), shown, seen.total, seen.confidence is not None)
 
 
 @run_read(keep=4, shared=True)

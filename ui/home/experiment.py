@@ -21,8 +21,9 @@ from ui.home.cached import PAIRS, Drawn, Originals, drawn, margins, originals
 from ui.home.gallery import Gallery, Pair, show_gallery
 from ui.home.margins import show_margins
 from ui.shared.formatting import duration, plain, when
+from ui.shared.labels import prior_label
 from ui.shared.live import keep_fresh
-from ui.shared.pace import pace
+from ui.shared.pace import fits_later, pace, unmixes
 from ui.shared.pages import MATCH
 from ui.shared.runs import follow_opened_run, is_active, open_run
 from ui.shared.store import RunDetails, baseline_of, forget, run_details
@@ -168,7 +169,7 @@ def _gallery(chain: Chain, known: Originals, found: Drawn | None) -> Gallery:
     shown = (
         f"{found.candidates.count} of {found.total} candidates"
         if found.candidates.count < found.total
-        else (f"All {found.total} candidates")
+        else f"All {found.total} candidates"
     )
     return Gallery(
         found.version,
@@ -177,7 +178,7 @@ def _gallery(chain: Chain, known: Originals, found: Drawn | None) -> Gallery:
         f"Best pairs{step}: training image, reconstruction, SSIM",
         found.reconstructions,
         found.candidates,
-        f"{shown}{step}, as the attack sees them",
+        f"{shown}{step}, {'those it is surest of first' if found.by_confidence else 'as the attack sees them'}",
     )
 
 
@@ -216,6 +217,15 @@ def _show_count(chain: Chain, found: Drawn) -> None:
         f"{'…' if untrained is None else untrained}; held-out images "
         f"{'…' if held_out is None else f'{held_out} of {held_out_of}'}"
     )
+    if fits_later(chain.attack) and not unmixes(chain.attack):
+        st.caption("Counted among the candidates being fitted now; what was unmixed before is kept for the end.")
+    certain, sure = chain.attack.result.get("certain"), found.found.certainty
+    if certain is not None and sure is not None:
+        real = f", {sure.real} of them real" if sure.certain == certain else ""
+        st.caption(
+            f"The attack itself is certain of {certain:,} of its {found.total:,} candidates{real}. "
+            f"Prior: {prior_label(chain.attack.result['prior'])}."
+        )
 
 
 def _show_work(chain: Chain) -> None:

@@ -83,7 +83,7 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
 
 def _row() -> DeltaGenerator:
     """As many in a line as there is room for."""
-    return st.container(border=True, horizontal=True, gap="medium", horizontal_alignment="distribute", key="m-counts")
+    return st.container(border=True, horizontal=True, gap="small", horizontal_alignment="distribute", key="m-counts")
 
 
 def _metric(label: str, value: str, help: str) -> None:

@@ -34,6 +34,8 @@ WORDS = {
 }
 _TILES, _COLUMNS, _WIDEST = 30, 6, 480
 _POINTS_HEIGHT = 260
+# Fewer in a row where their words would break.
+_CARDS = "<style>.st-key-r-cards [data-testid=stColumn] { min-width: 10.5rem; }</style>"
 
 
 def show_baselines(model_id: str, run_id: str | None = None) -> None:
@@ -47,7 +49,9 @@ def show_baselines(model_id: str, run_id: str | None = None) -> None:
         run = None if run_id is None else run_details(run_id)
         itself = run is not None and run.config.get("baseline") is None
         kinds = baselines_of(attack_model(model_id))
-        columns = st.columns(len(kinds) + itself)
+        st.html(_CARDS)
+        with st.container(key="r-cards"):
+            columns = st.columns(len(kinds) + itself)
         known = found()
         if run is not None and itself:
             with columns[0], st.container(border=True):

@@ -13,6 +13,7 @@ import streamlit as st
 from recon_core.analysis.frames import Tabular
 from recon_core.analysis.search import TrialTable, parameter_importance
 from recon_core.errors import AfterimageError
+from recon_core.matching.certainty import Certainty
 from recon_core.matching.controls import LeakCount
 from recon_core.plots.attack import plot_residuals
 from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
@@ -216,6 +217,7 @@ class Counted:
     """What was counted in a picture; a sentence where counting was not possible."""
 
     count: Count
+    certainty: Certainty | None
     step: int | None
     examined: int
     """Candidates that were looked at, the first ones of `total`."""
@@ -278,6 +280,7 @@ def _evaluator_or_fault(model_id: str) -> Evaluator | str:
 def _count(evaluator: Evaluator | str, seen: Picture, version: str) -> Counted:
     began = time.monotonic()
     count: Count
+    certainty = None
     if isinstance(evaluator, str):
         count = evaluator
     elif not evaluator.fits(seen):
@@ -285,11 +288,12 @@ def _count(evaluator: Evaluator | str, seen: Picture, version: str) -> Counted:
     else:
         try:
             count = evaluator.count(seen)
+            certainty = evaluator.certainty(seen)
         except AfterimageError as error:
             count = f"The candidates cannot be compared: {error}."
     now = time.monotonic()
     due = now + max(COUNT_SECONDS, _COUNT_SHARE * (now - began))
-    return Counted(count, seen.step, len(seen.candidates), seen.total, version, due)
+    return Counted(count, certainty, seen.step, len(seen.candidates), seen.total, version, due)
 
 
 @st.cache_resource(max_entries=1, show_spinner=False)

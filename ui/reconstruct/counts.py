@@ -21,7 +21,10 @@ def show_count(found: Counted) -> None:
     if isinstance(count, str):
         st.caption(plain(count))
     elif isinstance(count, LeakCount):
-        st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}")
+        with st.container(horizontal=True, gap="medium"):
+            st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}", width="content")
+            if (sure := found.certainty) is not None and sure.certain:
+                st.metric("certain and real", f"{sure.real} of {sure.certain}", width="content")
         st.caption(plain(f"Good is {_conditions(count)}. {_image_chance(count)}"))
     else:
         for column, at in zip(st.columns(len(count)), count, strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -30,7 +32,9 @@ from ui.reconstruct.counts import SCORED, show_count
 from ui.reconstruct.search import show_search
 from ui.shared.figures import show_figure
 from ui.shared.formatting import number, plain, sentence
+from ui.shared.labels import prior_label
 from ui.shared.live import keep_fresh
+from ui.shared.pace import unmixes
 from ui.shared.pages import MATCH
 from ui.shared.run_panel import show_live_run
 from ui.shared.runs import is_active, show_runs
@@ -46,6 +50,7 @@ ORDERS = {
 COUNTS = (50, 100, 200, 400)
 COLUMNS = 20
 _CHART = 340  # pixels
+_SLIDER, _SELECTION = 240, 120
 
 
 def show_reconstruction(run_id: str) -> None:
@@ -151,10 +156,26 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
     residual = run.last_metrics.get("residual")
     with place, st.container(border=True):
         st.markdown(":material/visibility: **What the attack itself can measure**")
+        if unmixes(run):
+            st.metric("of the weights explained", "–")
+            st.caption("Unmixing: it looks for images among the directions that the weights span, and fits them next.")
+            return True
         text = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
-        st.metric("of the weights explained by the candidates", text)
+        certain = run.result.get("certain")
+        with st.container(horizontal=True, gap="medium"):
+            st.metric("of the weights explained", text, width="content")
+            if certain is not None:
+                st.metric(
+                    "certain candidates",
+                    f"{certain:,} of {run.result['candidates']:,}",
+                    width="content",
+                    help="Those the attack is sure of, without having seen a training image: their edges in both "
+                    "directions lead to the same image, and their negatives explain less.",
+                )
         shown = "not a finite number" if residual is None else number(float(residual))
         st.caption(f"Relative KKT residual {shown}: the share of the squared weights left unexplained.")
+        if certain is not None:
+            st.caption(f"Prior: {prior_label(run.result['prior'])}.")
     return True
 
 
@@ -164,13 +185,8 @@ def _show_chart(chart: Chart | None, name: str, key: str) -> None:
 
 
 def _show_candidates(newest: PictureKey) -> None:
-    over = len(picture_moments(newest)) > 1
-    *moments, orders, counts = st.columns((5, 5, 2) if over else (10, 2), vertical_alignment="bottom")
-    key = newest
-    for place in moments:
-        with place:
-            key = _choose_moment(newest)
-    with orders:
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        key = _choose_moment(newest, _SLIDER)
         order = st.segmented_control(
             "Order by",
             list(ORDERS),
@@ -184,8 +200,9 @@ def _show_candidates(newest: PictureKey) -> None:
             "place while it sharpens. A large multiplier means that it explains much. "
             "Agreement is how like its nearest other candidate it is: what several of them found is likelier true.",
         )
-    with counts:
-        most = st.selectbox("Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session")
+        most = st.selectbox(
+            "Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session", width=_SELECTION
+        )
     most = int(most)
     laid_out = mosaic(key, TileOrder(order or TileOrder.CONFIDENCE), most, COLUMNS if most > 50 else COLUMNS // 2)
     if laid_out is None:
@@ -199,7 +216,7 @@ def _show_candidates(newest: PictureKey) -> None:
     )
 
 
-def _choose_moment(newest: PictureKey) -> PictureKey:
+def _choose_moment(newest: PictureKey, width: int | Literal["stretch"] = "stretch") -> PictureKey:
     """Once it is over, any of the pictures taken on the way; until then the newest."""
     steps = picture_moments(newest)
     if len(steps) < 2:
@@ -212,6 +229,7 @@ def _choose_moment(newest: PictureKey) -> PictureKey:
         format_func=lambda index: "the end" if index == final else f"step {steps[index]:,}",
         key=f"r-moment-{newest.run.run_id}",
         help="Arrow keys move through the pictures the attack kept on its way.",
+        width=width,
     )
     if place is None or place == final:
         return newest

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from ui.shared.formatting import sentence
+from ui.shared.formatting import plain, sentence
 
 _LABELS: dict[str, dict[str, str]] = {
     "TrainConfig": {"device": "Device"},
@@ -109,6 +109,17 @@ _LABELS: dict[str, dict[str, str]] = {
         "gpus": "GPUs per run",
     },
 }
+
+_PRIORS = {
+    "natural": "natural (images have sparse edges)",
+    "box": "box (pixels stay in their range)",
+    "off": "none",
+}
+
+
+def prior_label(name: str) -> str:
+    """What an attack assumed of images, for a place that reads markdown."""
+    return _PRIORS.get(name, plain(name))
 
 
 # What a group of settings in a run's config is called, and the class that holds it.

@@ -13,9 +13,15 @@ _STYLE = """<style>
 /* Streamlit names the first page after its file. */
 [data-testid="stSidebarNavItems"] li:first-child a p { font-size: 0; }
 [data-testid="stSidebarNavItems"] li:first-child a p::after { content: "Home"; font-size: 0.875rem; }
+/* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
+   this range Streamlit itself hides the sidebar and stacks columns. */
+@media (min-width: 769px) and (max-width: 1000px) {
+  [data-testid="stSidebar"][aria-expanded="true"] { width: 13rem !important; min-width: 13rem !important; }
+  [data-testid="stMainBlockContainer"] { padding-left: 1.5rem; padding-right: 1.5rem; }
+}
 </style>"""
 
 
 def show_look() -> None:
-    """Dark words on the primary colour in the dark theme; call it once on each page."""
+    """Words that can be read in the dark theme and on a small screen; call it once on each page."""
     st.html(_STYLE)

@@ -22,7 +22,19 @@ def pace(run: RunDetails) -> str:
     if run.kind == "train":
         return _training(run)
     steps = f"step {status.step:,}"
-    return f"{steps} of {status.total:,}" if status.total and run.kind == "reconstruct" else steps
+    if status.total and run.kind == "reconstruct":
+        steps = f"{steps} of {status.total:,}"
+    return f"unmixing, {steps}" if unmixes(run) else steps
+
+
+def unmixes(run: RunDetails) -> bool:
+    """Whether an attack of recipe copies is still in its first stage, in which nothing is explained yet."""
+    return fits_later(run) and run.last_metrics.get("multiplier_max") == 0
+
+
+def fits_later(run: RunDetails) -> bool:
+    """Whether an attack is at work that keeps what it has unmixed apart from the candidates it fits."""
+    return run.status.state is RunState.RUNNING and run.config.get("settings", {}).get("recipe") == "copies"
 
 
 def _training(run: RunDetails) -> str:

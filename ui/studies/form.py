@@ -88,7 +88,7 @@ def _show_chosen(name: str) -> None:
             min_value=1,
             max_value=_MOST_SEEDS,
             value=None,
-            placeholder="the study's",
+            placeholder="as set",
             key=SEEDS,
             help="How many of each model. From two on, curves have a 95% interval.",
             bind="query-params",
