@@ -243,6 +243,8 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     expect(player).to_contain_text("first-layer weights")
     expect(page).to_have_url(re.compile("c_over="))
     assert player.get_attribute("data-time") == moment
+    settle(page)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     picture = look(player)
 
     page.reload()
@@ -252,7 +254,7 @@ def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) 
     expect(page.get_by_test_id("stMetric").first).to_contain_text("0 of 4")
     expect(player).to_contain_text("first-layer weights")
     assert "c_n=4" in page.url
-    assert look(player) == picture
+    wait_for(lambda: look(player) == picture, what="the picture from before")
 
 
 def test_two_side_by_side_in_the_dark(shown: str, visit) -> None:

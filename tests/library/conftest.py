@@ -9,7 +9,7 @@ import pytest
 import recon_core as rc
 
 TRAIN: dict[str, Any] = {"widths": (60, 60), "target_loss": 1e-4, "progress": False}
-ATTACK: dict[str, Any] = {"m": 16, "iterations": 60, "progress": False}
+ATTACK: dict[str, Any] = {"recipe": "fast", "m": 16, "iterations": 60, "progress": False}
 
 
 class Experiment(NamedTuple):

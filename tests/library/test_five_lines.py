@@ -143,7 +143,7 @@ def test_every_public_name_is_there() -> None:
 def test_an_attack_says_how_sure_it_is(experiment: Experiment) -> None:
     assert experiment.found.confidence is None
     assert not experiment.found.certain.any()
-    found = rc.reconstruct(experiment.model, recipe="copies", **ATTACK)
+    found = rc.reconstruct(experiment.model, **ATTACK | {"recipe": "copies"})
     assert found.confidence is not None
     assert found.confidence.shape == (len(found),)
     assert 0 <= float(found.confidence.min()) <= float(found.confidence.max()) <= 1

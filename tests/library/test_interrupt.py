@@ -75,7 +75,7 @@ def test_a_training_in_a_store_can_be_resumed(store: RunStore, experiment: Exper
 
 
 def test_an_attack_in_a_store_can_be_resumed(store: RunStore, experiment: Experiment) -> None:
-    settings = {"m": 16, "iterations": 60, "measure_every": 5}
+    settings = {"recipe": "fast", "m": 16, "iterations": 60, "measure_every": 5}
     found = rc.reconstruct(experiment.model, **settings, store=store, progress=press())
     assert found.stopped
     assert found.run is not None
