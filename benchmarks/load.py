@@ -1,4 +1,4 @@
-"""What load costs: 200 runs in line, a store of 2,000, 20 visitors of a run at work, a pool of 200 runs in Match."""
+"""What load costs: 200 queued runs, a store of 2,000, 20 visitors of a run at work, a pool of 200 runs in Match."""
 
 from __future__ import annotations
 
