@@ -14,6 +14,8 @@ import diskcache
 import torch
 from torch import Tensor
 
+from recon_core.store.private import close_to_others, private_folder, refuse_links_in, touch_private
+
 SIZE_LIMIT = 2 << 30
 """Bytes; the least recently used entries go first."""
 VERSION = 1
@@ -38,6 +40,13 @@ class _BytesDisk(diskcache.Disk):  # type: ignore[misc]
         if mode not in (diskcache.core.MODE_RAW, diskcache.core.MODE_BINARY):
             return b""  # fails its checksum and goes
         return super().fetch(mode, filename, value, read)
+
+    def _write(self, full_path: str, iterator: Iterator[bytes], mode: str, encoding: str | None = None) -> int:
+        size = int(super()._write(full_path, iterator, mode, encoding))
+        file, top = Path(full_path), Path(self._directory)
+        for path in (file, *(above for above in file.parents if above.is_relative_to(top))):
+            close_to_others(path)
+        return size
 
 
 class MatchCache:
@@ -84,18 +93,19 @@ class MatchCache:
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
         for folder in (self.folder.parent, self.folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.chmod(0o700)
+            private_folder(folder)
+            refuse_links_in(folder)
         try:
             cache = self._connect()
         except sqlite3.DatabaseError:  # its index is damaged: start over
             shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(mode=0o700, exist_ok=True)
+            private_folder(self.folder)
             cache = self._connect()
         with contextlib.closing(cache):
             yield cache
 
     def _connect(self) -> Any:
+        touch_private(self.folder / diskcache.core.DBNAME)  # what sqlite puts beside it has the same rights
         return diskcache.Cache(str(self.folder), disk=_BytesDisk, size_limit=self._size_limit, timeout=10)
 
 

@@ -24,6 +24,7 @@ from recon_core.scheduling.remote import RunFiles, perform_on_node
 from recon_core.scheduling.slots import thread_environment
 from recon_core.store import Run, RunState, layout, lock
 from recon_core.store.nested import ancestors, home_store
+from recon_core.store.private import open_to_append
 from recon_core.store.record import now, stopped, write_status
 from recon_core.store.writer import tidy
 
@@ -332,7 +333,7 @@ class RayExecutor:
         os.close(remote.handle)
 
     def _say(self, sentence: str) -> None:
-        with contextlib.suppress(OSError), self._log.open("ab") as log:
+        with contextlib.suppress(OSError), open_to_append(self._log) as log:
             log.write(f"{now()} {sentence}\n".encode())
 
 

@@ -28,6 +28,7 @@ from recon_core.errors import AfterimageError, InputError
 from recon_core.scheduling.slots import core_count, slots
 from recon_core.store import RunState, RunStore
 from recon_core.store.files import explaining, write_json
+from recon_core.store.private import private_folder
 
 if TYPE_CHECKING:
     from recon_core.attacks import AttackSettings
@@ -310,7 +311,7 @@ def matmul_rate(store: RunStore) -> float:
     rate = _measure_rate()
     if store.root.is_dir():
         with contextlib.suppress(InputError, OSError), explaining(path):
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            private_folder(path.parent)
             write_json(path, {"machine": machine, "rate": rate})
     return rate
 

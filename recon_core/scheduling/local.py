@@ -13,6 +13,7 @@ from recon_core.scheduling.protocol import ATTACKS, PATIENCE, Ended
 from recon_core.scheduling.slots import core_count, slots, thread_environment
 from recon_core.scheduling.worker_process import WorkerProcess
 from recon_core.store import Run
+from recon_core.store.private import open_to_append
 
 
 def local_places(workers: int | None = None) -> list[dict[str, str]]:
@@ -75,5 +76,5 @@ class LocalExecutor:
             worker.end(max(0.1, deadline - time.monotonic()))
 
     def _start(self, place: _Place) -> WorkerProcess:
-        with self._log.open("ab") as log:
+        with open_to_append(self._log) as log:
             return WorkerProcess(self._ended, place.environment, log, own_session=True)

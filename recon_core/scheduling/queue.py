@@ -25,6 +25,7 @@ from recon_core.scheduling.slots import slots
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.files import explaining
 from recon_core.store.lock import acquire, gate, is_held, sign
+from recon_core.store.private import open_to_append, private_folder, touch_private
 
 _TICKET = re.compile(r"(\d{9})-([a-z0-9][a-z0-9_-]{0,63})")
 
@@ -76,7 +77,7 @@ def submit(run: Run, priority: Priority | None = None) -> None:
     root = run.dir.parent
     folder = queue_folder(root)
     with explaining(folder):
-        folder.mkdir(exist_ok=True)
+        private_folder(folder)
     with gate(folder / "gate", exclusive=True):
         held = tickets(root)
         if run.id not in {ticket.run_id for ticket in held}:
@@ -84,7 +85,7 @@ def submit(run: Run, priority: Priority | None = None) -> None:
             numbers = [ticket.number for ticket in held if ticket.priority is wanted]
             ticket = Ticket(folder, numbers[-1] + 1 if numbers else wanted * _PLACES, run.id)
             with explaining(ticket.path):
-                ticket.path.touch()
+                touch_private(ticket.path)
     ensure_scheduler(root)
 
 
@@ -154,7 +155,7 @@ def ensure_scheduler(root: Path) -> None:
     if handle is None:  # somebody else was quicker
         return
     try:
-        with explaining(queue_folder(root)), (queue_folder(root) / "dispatcher.log").open("ab") as log:
+        with explaining(queue_folder(root)), open_to_append(queue_folder(root) / "dispatcher.log") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "recon_core.scheduling.scheduler", str(root), str(handle)],
                 start_new_session=True,  # neither Ctrl-C in the app's terminal nor the app's end is meant for it

@@ -18,6 +18,7 @@ from recon_core.scheduling.protocol import PATIENCE, Ended
 from recon_core.scheduling.worker_process import WorkerProcess
 from recon_core.store import layout, lock
 from recon_core.store.metrics import drop_torn_line
+from recon_core.store.private import private_folder, touch_private
 
 _FOLDER_PREFIX = "afterimage-node-"
 _MIRROR_SECONDS = 1.0
@@ -41,9 +42,9 @@ def perform_on_node(
     with _folder_of_its_own() as root:
         for files in [*ray.get(list(others)), own]:
             folder = root / files.path
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             sync.apply(folder, files.changes)
-            (folder / layout.LOCK).touch()
+            touch_private(folder / layout.LOCK)
         folder = root / own.path
         drop_torn_line(folder / layout.METRICS)  # as its writer will, and the copy at home must hear of
         watch, birth = sync.Watch(folder), None
@@ -111,7 +112,7 @@ def _done_by(worker: _NodeWorker, folder: Path, report: Callable[..., bool]) -> 
         with contextlib.suppress(queue.Empty):
             return worker.answer(_MIRROR_SECONDS if deadline is None else 0.2)
         if report(last=False) and deadline is None:
-            (folder / layout.CANCEL).touch()
+            touch_private(folder / layout.CANCEL)
             deadline = time.monotonic() + PATIENCE - 1
     raise _StuckError
 

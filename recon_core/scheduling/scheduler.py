@@ -21,6 +21,7 @@ from recon_core.scheduling.queue import Ticket, module_environment, queue_folder
 from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 from recon_core.store.files import explaining, is_full
+from recon_core.store.private import open_to_append
 
 _POLL_SECONDS = 0.2
 _ENDED = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
@@ -165,7 +166,7 @@ class Scheduler:
 
 def _spawn(run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes]:
     # What the interpreter or a library says when it dies belongs to the run's own log.
-    with explaining(run.dir / layout.LOG), (run.dir / layout.LOG).open("ab") as log:
+    with explaining(run.dir / layout.LOG), open_to_append(run.dir / layout.LOG) as log:
         return subprocess.Popen(
             slot.command([sys.executable, "-m", "recon_core.worker", str(run.dir)]),
             start_new_session=True,

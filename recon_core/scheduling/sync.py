@@ -17,6 +17,7 @@ from recon_core.errors import AfterimageError
 from recon_core.store import layout
 from recon_core.store.check import content_files
 from recon_core.store.files import explaining, write_all, write_atomic
+from recon_core.store.private import open_private, private_folder
 
 _GROWING = (layout.METRICS, layout.LOG)
 # A checkpoint of a large network is tens of megabytes; losing this much work with a node is cheaper than sending more.
@@ -54,7 +55,7 @@ def apply(folder: Path, changes: Iterable[FileChange]) -> None:
                 target.unlink(missing_ok=True)
         elif start is None:
             with explaining(target.parent):
-                target.parent.mkdir(parents=True, exist_ok=True)
+                private_folder(target.parent)
             write_atomic(target, [data])
         else:
             _grow(target, start, data)
@@ -62,7 +63,7 @@ def apply(folder: Path, changes: Iterable[FileChange]) -> None:
 
 def _grow(target: Path, start: int, data: bytes) -> None:
     """Make `data` the end of a file from `start` on; on a full disk what came before stays."""
-    with explaining(target), target.open("r+b" if target.exists() else "x+b", buffering=0) as file:
+    with explaining(target), os.fdopen(open_private(target, os.O_RDWR | os.O_CREAT), "r+b", buffering=0) as file:
         if os.fstat(file.fileno()).st_size < start:
             raise AfterimageError(f"{target} lacks what came before byte {start}; resume its run")
         file.truncate(start)

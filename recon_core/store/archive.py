@@ -30,6 +30,7 @@ from recon_core.store.files import (
 )
 from recon_core.store.foreign import Imported, drop_addresses, write_mark
 from recon_core.store.ids import is_id, new_id
+from recon_core.store.private import open_fresh, private_folder, refuse_links_in
 from recon_core.store.record import (
     Record,
     RunState,
@@ -86,7 +87,7 @@ def export_runs(folders: Sequence[Path], target: Path) -> Path:
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     with explaining(target):
         try:
-            with open(beside, "wb") as file:
+            with open(beside, "xb") as file:
                 with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
                     for folder in folders:
                         for relative in content_files(folder):
@@ -218,8 +219,9 @@ def _unpack(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo], work: 
     for entry in entries:
         target = work / entry.filename
         with explaining(target), archive.open(entry) as packed:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "xb") as file:
+            for folder in (work, *reversed(target.relative_to(work).parents[:-1])):
+                private_folder(work / folder)
+            with os.fdopen(open_fresh(target), "wb") as file:
                 left = entry.file_size
                 while chunk := packed.read(_CHUNK):
                     left -= len(chunk)
@@ -244,6 +246,7 @@ def _take_in(root: Path, work: Path, path: Path) -> list[str]:
         with gate(root, exclusive=True):
             for run_id in order:
                 taken = os.path.lexists(root / run_id)
+                refuse_links_in(root / run_id)
                 if run_id not in records:
                     if not taken:
                         raise _refuse(path, f"the parent {run_id} is neither in it nor in the store; export it as well")

@@ -13,6 +13,7 @@ from recon_core.store.files import JSON_LIMIT, DamagedError, is_temporary, read_
 from recon_core.store.foreign import is_marked, read_mark
 from recon_core.store.ids import is_id
 from recon_core.store.metrics import parse_row
+from recon_core.store.private import links_in, open_to_read
 from recon_core.store.record import RunState, read_name, read_record, read_status, resolved_status
 from recon_core.store.tensors import check_tensors
 from recon_core.store.workspace import leftovers
@@ -43,10 +44,14 @@ def check_store(root: Path) -> list[Problem]:
     except FileNotFoundError:
         return []
     for entry in entries:
+        if entry.is_symlink():
+            sentence = "is a link, and nothing in a store may lead elsewhere; remove it, or put there what it points to"
+            problems.append(Problem(entry.name, f"{entry.name!r} {sentence}"))
+            continue
         if entry.name.startswith(".") or not entry.is_dir():
             continue
         folder = Path(entry.path)
-        if not is_id(entry.name) or entry.is_symlink():
+        if not is_id(entry.name):
             problems.append(Problem(entry.name, f"{entry.name!r} is not a run folder; move it out of the store"))
             continue
         try:
@@ -119,6 +124,8 @@ def _run_faults(root: Path, folder: Path) -> Iterator[Fault]:
             yield Fault(f"{name!r} does not belong into a run folder; move it elsewhere")
         elif (folder / name).is_symlink():
             yield Fault(f"{name} is a link; put the file itself there")
+    for link in links_in(folder / layout.CHECKPOINTS):
+        yield Fault(f"{layout.CHECKPOINTS}/{link.name} is a link; put the file itself there")
     if done and not busy and (folder / layout.CHECKPOINTS).exists():
         yield Fault("it was interrupted while tidying up when done; its checkpoints do no harm", heals=True)
     try:
@@ -139,7 +146,7 @@ def _damage(reader: Callable[[Path], Any], path: Path) -> Iterator[Fault]:
 
 def _metrics_faults(path: Path, finished: bool) -> Iterator[Fault]:
     number = 0
-    with open(path, "rb") as file:
+    with open_to_read(path) as file:
         while line := file.readline(JSON_LIMIT + 1):
             number += 1
             if len(line) > JSON_LIMIT:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recon_core.errors import AfterimageError, InputError
+from recon_core.store.private import link_error, open_fresh, open_private, open_to_read
 
 JSON_LIMIT = 8 * 2**20
 """Bytes of the largest JSON document read or written. Parsed, one may take 30 times that in memory."""
@@ -49,6 +50,8 @@ def explaining(path: Path) -> Iterator[None]:
             raise InputError(
                 f"the store is read-only: {path} could not be written; make it writable or choose another folder"
             ) from error
+        if error.errno == errno.ELOOP:
+            raise link_error(Path(error.filename or path)) from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise InputError(f"{path} is a file or lies below one; choose a folder for the store") from error
         raise
@@ -82,7 +85,7 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     beside = temporary(path)
     with explaining(path):
         try:
-            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            handle = open_fresh(beside)
             try:
                 for part in parts:
                     write_all(handle, part)
@@ -90,6 +93,8 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             finally:
                 os.close(handle)
             os.replace(beside, path)
+        except InputError:  # there is a link: not ours to remove
+            raise
         except BaseException:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
@@ -135,16 +140,23 @@ def _plain(value: Any) -> Any:
 def read_json(path: Path) -> Any:
     """The value in `path`; `DamagedError` when it is missing, too large or not JSON."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read() if size <= JSON_LIMIT else b""
     except FileNotFoundError:
         raise DamagedError(f"{path.name} is missing") from None
     except OSError as error:
-        raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise DamagedError(unreadable(path, error)) from None
     if size > JSON_LIMIT:
         raise DamagedError(f"{path.name} has more than {JSON_LIMIT} bytes")
     return decode_json(data, path.name)
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """Why a stored file could not be opened."""
+    if error.errno == errno.ELOOP:
+        return f"{path.name} is a link; put the file itself there"
+    return f"{path.name} cannot be read ({error.strerror})"
 
 
 def decode_json(data: bytes, file_name: str) -> Any:
@@ -180,7 +192,7 @@ def remove_tree(path: Path) -> None:
 def last_bytes(path: Path, count: int) -> bytes:
     """The last `count` bytes of a file (all of a shorter one); nothing where there is no file."""
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - count))
             return file.read(count)
@@ -207,7 +219,7 @@ class Appender:
     def __init__(self, path: Path) -> None:
         self._path = path
         with explaining(path):
-            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._handle = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append(self, data: bytes) -> None:
         """All of `data` or nothing: what a full disk cuts off is taken back."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recon_core.store.files import explaining
+from recon_core.store.private import open_private, open_to_read
 
 _PATIENCE = 0.3
 """Seconds to try before a lock counts as taken: some hold it only to write a status."""
@@ -21,7 +22,7 @@ def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
     Returns the open file, whose closing frees the lock.
     """
     with explaining(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = open_private(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + patience
     while not _flock(handle, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
@@ -45,7 +46,7 @@ def sign(handle: int, pid: int) -> None:
 def is_held(path: Path) -> bool:
     """Whether a living process holds the lock. Needs no right to write."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = open_private(path, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -57,7 +58,8 @@ def is_held(path: Path) -> bool:
 def holder(path: Path) -> str:
     """The process number in a lock file, for messages."""
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+        with open_to_read(path) as file:
+            return file.read(20).decode("ascii", errors="replace").strip() or "unknown"
     except OSError:
         return "unknown"
 
@@ -74,7 +76,7 @@ def _flock(handle: int, mode: int) -> bool:
 def gate(path: Path, *, exclusive: bool) -> Iterator[None]:
     """Wait for `path`'s lock, shared with others or alone. For moments, not for work."""
     with explaining(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recon_core.store.files import last_bytes
+from recon_core.store.private import open_private, open_to_read
 
 _FIRST_LOOK = 2**16
 
@@ -22,7 +23,8 @@ def read_metrics(path: Path, tail: int | None = None) -> list[dict[str, Any]]:
     """
     if tail is None:
         try:
-            return _merge(_rows(path.read_bytes().split(b"\n")))
+            with open_to_read(path) as file:
+                return _merge(_rows(file.read().split(b"\n")))
         except FileNotFoundError:
             return []
     if tail < 1:
@@ -88,5 +90,9 @@ def drop_torn_line(path: Path) -> bool:
         if cut >= 0 or len(data) < length:
             break
         length *= 4
-    os.truncate(path, path.stat().st_size - len(data) + cut + 1)
+    handle = open_private(path, os.O_WRONLY)
+    try:
+        os.truncate(handle, os.fstat(handle).st_size - len(data) + cut + 1)
+    finally:
+        os.close(handle)
     return True

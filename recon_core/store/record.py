@@ -19,6 +19,7 @@ from recon_core.store import layout, lock
 from recon_core.store.files import FULL_WORDS, DamagedError, is_full, read_object, write_json
 from recon_core.store.foreign import is_marked
 from recon_core.store.ids import checked_name, is_id, is_kind
+from recon_core.store.private import SEALED_MODE
 from recon_core.version import __version__
 
 FORMAT = 1
@@ -125,9 +126,9 @@ def command_line(command: Sequence[str]) -> bytes:
 def seal(folder: Path) -> None:
     """Make the files of a done run read-only, all but the name."""
     for path in folder.iterdir():
-        if layout.is_content(path.name) and path.name != layout.NAME:
+        if layout.is_content(path.name) and path.name != layout.NAME and not path.is_symlink():
             with contextlib.suppress(OSError):  # a file of somebody else's is not ours to change
-                path.chmod(0o444)
+                path.chmod(SEALED_MODE)
 
 
 def write_status(folder: Path, status: Status) -> None:

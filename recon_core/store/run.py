@@ -14,6 +14,7 @@ from recon_core.store import layout, lock
 from recon_core.store.files import DamagedError, explaining, is_temporary, last_lines, read_json, read_object
 from recon_core.store.foreign import Imported, mark_of
 from recon_core.store.metrics import read_metrics
+from recon_core.store.private import touch_private
 from recon_core.store.record import Record, RunState, Status, read_name, read_record, resolved_status
 from recon_core.store.tensors import read_tensors
 from recon_core.store.writer import RunWriter
@@ -160,7 +161,7 @@ class Run:
         if not lock.is_held(self.dir / layout.LOCK):
             return False
         with explaining(self.dir / layout.CANCEL):
-            (self.dir / layout.CANCEL).touch()
+            touch_private(self.dir / layout.CANCEL)
             if self.status().state is RunState.DONE:  # meanwhile; nobody would ever take the flag down
                 (self.dir / layout.CANCEL).unlink(missing_ok=True)
                 return False

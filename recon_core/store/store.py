@@ -16,6 +16,7 @@ from recon_core.store.archive import ZipLimits, export_runs, import_runs
 from recon_core.store.check import Problem, check_store
 from recon_core.store.files import explaining, remove_tree, sync_folder, write_atomic, write_json
 from recon_core.store.ids import checked_id, checked_name, is_id, new_id
+from recon_core.store.private import link_error, private_folder, refuse_links_in
 from recon_core.store.record import (
     Record,
     RunState,
@@ -30,7 +31,7 @@ from recon_core.store.record import (
 )
 from recon_core.store.run import Run
 from recon_core.store.summaries import Summaries
-from recon_core.store.workspace import clear_leftovers, gate, hidden_folder, workspace
+from recon_core.store.workspace import clear_leftovers, gate, hidden_folder, refuse_own_links, workspace
 
 STORE_VARIABLE = "AFTERIMAGE_STORE"
 
@@ -75,7 +76,7 @@ class RunStore:
             record = Record(new_id(kind), kind, now(), tuple(parents), tuple(command), current_versions())
             folder = work / record.id
             with explaining(folder):
-                folder.mkdir()
+                private_folder(folder)
             write_record(folder, record)
             write_json(folder / layout.CONFIG, dict(config))
             write_status(folder, Status(RunState.QUEUED, updated=record.created))
@@ -187,12 +188,17 @@ class RunStore:
                 f"the store {self.root} cannot be read ({error.strerror}); choose another folder"
             ) from None
         for entry in entries:
+            if entry.is_symlink() and (is_id(entry.name) or entry.name.startswith(".")):
+                raise link_error(Path(entry.path))
             if is_id(entry.name) and entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
 
     def _folder(self, run_id: str) -> Path:
         folder = self.root / checked_id(run_id)
-        if folder.is_symlink() or not folder.is_dir():
+        refuse_own_links(self.root)
+        refuse_links_in(folder)
+        refuse_links_in(folder / layout.CHECKPOINTS)
+        if not folder.is_dir():
             known = [path.name for path in self._folders()]
             close = difflib.get_close_matches(run_id, known, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "use an id the list shows"

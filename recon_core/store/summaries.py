@@ -79,7 +79,7 @@ def _stamp(path: str) -> Stamp:
 
 def _stamp_of(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from recon_core.store.files import DamagedError, decode_json, write_atomic
+from recon_core.store.files import DamagedError, decode_json, unreadable, write_atomic
+from recon_core.store.private import open_to_read
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +86,7 @@ def check_tensors(path: Path, *, checksum: bool = True) -> dict[str, str]:
     Neither torch nor memory for the data is needed.
     """
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             opening = _open(file, path.name)
             metadata = opening.header.get(_METADATA, {})
             _check_layout(opening, os.fstat(file.fileno()).st_size, path.name)
@@ -98,7 +99,7 @@ def check_tensors(path: Path, *, checksum: bool = True) -> dict[str, str]:
     except FileNotFoundError:
         raise DamagedError(f"{path.name} is missing") from None
     except OSError as error:
-        raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from None
+        raise DamagedError(unreadable(path, error)) from None
     return dict(metadata)
 
 

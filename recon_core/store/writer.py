@@ -27,6 +27,7 @@ from recon_core.store.files import (
     write_json,
 )
 from recon_core.store.metrics import drop_torn_line
+from recon_core.store.private import private_folder
 from recon_core.store.record import RunState, interrupted, now, read_status, seal, write_status
 from recon_core.store.tensors import check_tensors, read_tensors, write_tensors
 
@@ -164,7 +165,7 @@ class RunWriter:
         self._metrics_file.sync()  # a run that resumes here finds its rows up to here
         folder = self._folder / layout.CHECKPOINTS
         with explaining(folder):
-            folder.mkdir(exist_ok=True)
+            private_folder(folder)
         metadata = {"step": str(step), "meta": encode_json(dict(meta)).decode()}
         write_tensors(folder / layout.checkpoint_file(step), tensors, metadata)
         with explaining(folder):

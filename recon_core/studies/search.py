@@ -36,6 +36,7 @@ from recon_core.store import Run, RunState, RunStore, RunWriter, Status, layout,
 from recon_core.store.files import explaining, was_full
 from recon_core.store.metrics import drop_torn_line
 from recon_core.store.nested import home_store, trial_store
+from recon_core.store.private import private_folder, touch_private
 from recon_core.studies.trials import Sampler, SearchSettings, Trial, TrialBook, TrialEnd, check_database
 
 if TYPE_CHECKING:
@@ -280,8 +281,9 @@ class _Search:
         folder = run.dir / layout.CHECKPOINTS
         journal = folder / "trials.journal"
         with explaining(folder):
-            folder.mkdir(exist_ok=True)
-            if journal.exists() and drop_torn_line(journal):
+            private_folder(folder)
+            touch_private(journal)
+            if drop_torn_line(journal):
                 writer.log("the last line of the trials' journal was torn and has been dropped")
         self.book = TrialBook(
             config.settings,
@@ -341,7 +343,7 @@ class _Search:
             limits=trial.limits,
         )
         with explaining(self._store.root):
-            self._store.root.mkdir(parents=True, exist_ok=True)
+            private_folder(self._store.root)
         run = self._store.create("trial", config.model_dump(mode="json"))
         self.book.note_run(trial.number, run.id)
         return run
