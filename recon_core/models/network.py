@@ -25,6 +25,20 @@ class Architecture:
     bias: BiasMode = BiasMode.FIRST
     conv_kernel: int | None = None
     conv_channels: int | None = None
+    biases: tuple[bool, ...] | None = None
+    """Which layers carry a bias, first to last, of a network that `bias` has no word for: somebody else's."""
+
+    def __post_init__(self) -> None:
+        if self.biases is not None and len(self.biases) != self.depth:
+            raise InputError(f"biases needs {self.depth} values, one per layer of {self}, got {len(self.biases)}")
+
+    @property
+    def layer_biases(self) -> tuple[bool, ...]:
+        """For each layer with weights, first to last, whether it has a bias."""
+        if self.biases is not None:
+            return self.biases
+        first, hidden = self.bias is not BiasMode.NONE, self.bias is BiasMode.HIDDEN
+        return (first, *[hidden] * (self.depth - 2), False) if self.depth > 1 else (False,)
 
     @property
     def dense(self) -> bool:
@@ -34,7 +48,7 @@ class Architecture:
     @property
     def homogeneous(self) -> bool:
         """Scaling all parameters scales the output: what Theorem 3.1 of Haim et al. asks for."""
-        return self.bias is not BiasMode.HIDDEN
+        return not any(self.layer_biases[1:])
 
     @property
     def depth(self) -> int:
@@ -54,6 +68,7 @@ class Architecture:
             "bias": str(self.bias),
             "conv_kernel": self.conv_kernel,
             "conv_channels": self.conv_channels,
+            **({} if self.biases is None else {"biases": list(self.biases)}),
         }
 
     @classmethod
@@ -65,6 +80,7 @@ class Architecture:
             bias=BiasMode(values["bias"]),
             conv_kernel=values["conv_kernel"],
             conv_channels=values["conv_channels"],
+            biases=None if values.get("biases") is None else tuple(map(bool, values["biases"])),
         )
 
 
@@ -87,19 +103,17 @@ class Network(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
-        bias = architecture.bias
+        biases = architecture.layer_biases
         layers: list[nn.Module] = []
         width = math.prod(architecture.input_shape)
         if architecture.conv_kernel is not None and architecture.conv_channels is not None:
             channels, height, breadth = architecture.input_shape
             kernel = architecture.conv_kernel
-            layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=bias is not BiasMode.NONE))
+            layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=biases[0]))
             width = architecture.conv_channels * (height - kernel + 1) * (breadth - kernel + 1)
-        for out in architecture.widths:
-            has_bias = bias is BiasMode.HIDDEN or (bias is BiasMode.FIRST and not layers)
-            layers.append(nn.Linear(width, out, bias=has_bias))
+        for out in (*architecture.widths, architecture.outputs):
+            layers.append(nn.Linear(width, out, bias=biases[len(layers)]))
             width = out
-        layers.append(nn.Linear(width, architecture.outputs, bias=False))
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] = torch.relu) -> Tensor:
