@@ -4,7 +4,7 @@
 from recon_core.attacks.fast import FastSettings  # isort: skip
 from recon_core.attacks.copies import CopiesSettings  # isort: skip
 from recon_core.attacks.paper import AUTHORS_PRESETS, PaperSettings  # isort: skip
-from recon_core.attacks.autograd_loss import AutogradStationarity, gated_relu
+from recon_core.attacks.autograd_loss import AutogradStationarity
 from recon_core.attacks.registry import ATTACKS, Attack, attack_presets, find_attack, register
 from recon_core.attacks.session import AttackOutcome, StopReason, attack
 from recon_core.attacks.settings import (
@@ -17,6 +17,7 @@ from recon_core.attacks.settings import (
     Prior,
     StationaritySettings,
 )
+from recon_core.attacks.smoothing import SmoothRelu, gated_relu
 from recon_core.attacks.stationarity import (
     DenseStationarity,
     Evaluation,
@@ -48,6 +49,7 @@ __all__ = [
     "Measurement",
     "PaperSettings",
     "Prior",
+    "SmoothRelu",
     "StationarityGradients",
     "StationarityLoss",
     "StationaritySettings",

@@ -160,7 +160,7 @@ def _at_bound(x: Tensor, limit: float, planar: bool) -> Tensor:
 def weight_images(network: Network) -> Tensor:
     """Each first-layer neuron's weights as an image (h, C, H, W), as they are (Haim et al. 2022, Fig. 5b)."""
     architecture = network.architecture
-    if not architecture.dense or len(architecture.input_shape) != 3:
+    if not architecture.dense_first or len(architecture.input_shape) != 3:
         raise InputError(
             f"the first layer's weights are images only where a dense layer sees images, got {architecture}; "
             "use weight_points in the plane and kernel_tiles for a convolution"
@@ -187,7 +187,7 @@ def kernel_tiles(network: Network) -> Tensor:
     """
     architecture = network.architecture
     channels = architecture.input_shape[0]
-    if architecture.dense or channels not in (1, 3):
+    if architecture.dense_first or channels not in (1, 3):
         raise InputError(
             f"kernel tiles need a convolution on one or three channels, got {architecture}; "
             "use weight_images for a dense first layer"

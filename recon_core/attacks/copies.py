@@ -228,7 +228,7 @@ class CopiesRecipe:
         assert deltas is not None
         gram = directions @ directions.T
         gram.diagonal().add_(_RIDGE)
-        signals = torch.linalg.solve(gram, directions @ engine.layers[0].aim.T)
+        signals = torch.linalg.solve(gram, directions @ engine.first_aim.T)
         agreed = normalize(deltas * signs[:, None]) * normalize(torch.cat([signals, -signals]))
         turned = (agreed.sum(1)[count:] > agreed.sum(1)[:count]).long()
         chosen = torch.arange(count, device=both.device) + count * turned
@@ -361,7 +361,7 @@ def _cost(settings: CopiesSettings, size: NetworkSize) -> Cost:
 
 
 def _check(target: Target, settings: CopiesSettings) -> None:
-    if not target.architecture.dense:
+    if not target.architecture.dense_first:
         raise InputError(f"recipe copies needs a dense network, got {target.architecture}; use recipe fast")
     make_engine(target, settings)
 

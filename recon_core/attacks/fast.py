@@ -26,7 +26,9 @@ from pydantic import Field
 from torch import Tensor
 
 from recon_core.attacks.adam import adam_direction
+from recon_core.attacks.autograd_loss import AutogradStationarity
 from recon_core.attacks.fast_conv import FastConvRecipe
+from recon_core.attacks.fast_module import FastModuleRecipe
 from recon_core.attacks.labels import assign_labels
 from recon_core.attacks.registry import Attack, Cost, NetworkSize, autograd_cost, closed_form_cost, register
 from recon_core.attacks.rowspace import row_space
@@ -106,7 +108,7 @@ def scaled_start(target: Target, settings: FastSettings, seed: int) -> ScaledSta
     d, m = math.prod(target.architecture.input_shape), settings.m
     planar = d <= _PLANAR_INPUTS
     input_norm = settings.input_norm or (1.0 if planar else 0.24 * math.sqrt(d))
-    scale = settings.lam_scale or _MULTIPLIER_CONSTANT / (float(target.explained()[-1].weight.norm()) * input_norm)
+    scale = settings.lam_scale or _MULTIPLIER_CONSTANT / (target.output_scale() * input_norm)
     policy = settings.label_policy(target.objective)
     # Signs that are learnt start half and half: with decay a sample's multiplier has the sign of its target.
     policy = LabelPolicy.HALF if policy is LabelPolicy.LEARNT else policy
@@ -136,20 +138,29 @@ class FastRecipe:
     """State: coordinates z (m, r), magnitudes q (m,) of the coefficients, the optimiser's memory of both."""
 
     def __init__(self, target: Target, settings: FastSettings, seed: int) -> None:
-        if not target.architecture.dense:
-            raise InputError(f"the closed form needs a dense network, got {target.architecture}")
+        if not target.architecture.dense_first:
+            raise InputError(f"a search in the first layer's row space needs a dense one, got {target.architecture}")
         self.settings = settings
         device, dtype = attack_device(settings), DTYPES[settings.dtype]
-        layers = target.explained()
-        self.basis = row_space(layers[0].weight, settings.rank).basis.to(device, dtype)
+        first, closed = target.anchored(), target.architecture.dense
+        self.basis = row_space(first.weight, settings.rank).basis.to(device, dtype)
         depth = target.architecture.depth
 
-        def engine(upper: float) -> DenseStationarity:
+        def engine(upper: float) -> DenseStationarity | AutogradStationarity:
             weights = settings.layer_weights or (1.0, *[upper] * (depth - 1))
-            return DenseStationarity(target, dtype=dtype, device=device, basis=self.basis, layer_weights=weights)
+            if closed:
+                return DenseStationarity(target, dtype=dtype, device=device, basis=self.basis, layer_weights=weights)
+            return AutogradStationarity(
+                target,
+                dtype=dtype,
+                device=device,
+                basis=self.basis,
+                layer_weights=weights,
+                block_size=settings.block_size,
+            )
 
         self.search_engine, self.refine_engine = engine(1.0), engine(settings.weight_upper)
-        self.has_bias = layers[0].bias is not None
+        self.has_bias = first.bias is not None
         self.learns_signs = settings.label_policy(target.objective) is LabelPolicy.LEARNT
         start = scaled_start(target, settings, seed)
         m = settings.m
@@ -398,8 +409,11 @@ def fast_cost(settings: FastSettings, size: NetworkSize) -> Cost:
 
 
 def _make(target: Target, settings: FastSettings, seed: int) -> Stepper:
-    dense = target.architecture.dense
-    return FastRecipe(target, settings, seed) if dense else FastConvRecipe(target, settings, seed)
+    if target.architecture.dense_first:
+        return FastRecipe(target, settings, seed)
+    if target.network.anchor() is not None:
+        return FastConvRecipe(target, settings, seed)
+    return FastModuleRecipe(target, settings, seed)
 
 
 def _check(target: Target, settings: FastSettings) -> None:
@@ -407,7 +421,9 @@ def _check(target: Target, settings: FastSettings) -> None:
 
 
 def _network_defaults(architecture: Architecture) -> dict[str, Any]:
-    return {} if architecture.dense else {"iterations": _CONVOLUTION_ITERATIONS}
+    if architecture.dense_first:
+        return {}
+    return {"iterations": _CONVOLUTION_ITERATIONS}
 
 
 register(

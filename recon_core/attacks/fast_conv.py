@@ -1,4 +1,7 @@
-"""The fast recipe for a convolution in front of dense layers: images whose activations lie in the dense layer's rows.
+"""The fast recipe for layers in front of dense ones: images whose activations lie in the first dense layer's rows.
+
+Written for one convolution, h = relu(conv(x)), whose gradient is written out; any other layers in front, of a stack of
+convolutions or of somebody's own module, are differentiated by autograd.
 
 With weight decay the first dense layer ends as W = sum_i c_i u_i h_i^T, h_i = relu(conv(x_i)), plus what decay has left
 of its initialisation. So the activations of every sample lie in the row space of W, as far as that stands above the
@@ -21,7 +24,7 @@ Only the row space is used, so a network whose neurons all follow a few directio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -30,7 +33,6 @@ from torch.nn import functional as F
 
 from recon_core.attacks.adam import adam_direction
 from recon_core.attacks.autograd_loss import AutogradStationarity
-from recon_core.attacks.labels import output_directions
 from recon_core.attacks.rowspace import row_space
 from recon_core.attacks.settings import StationaritySettings
 from recon_core.attacks.stationarity import StationarityLoss
@@ -39,7 +41,6 @@ from recon_core.attacks.target import Target
 from recon_core.config import Task
 from recon_core.devices import DTYPES
 from recon_core.errors import InputError
-from recon_core.models import DenseLayer
 
 _LR_X = 0.03
 # Standard deviation of the pixels at the start: less than an image's, enough to open different gates.
@@ -99,6 +100,34 @@ class ConvSearch:
         return F.conv_transpose2d(slope, self.kernel).flatten(1)
 
 
+class FeatureSearch:
+    """The same with h = features(x) (m, F) of whatever stands in front of the dense layer, by autograd."""
+
+    def __init__(self, features: Callable[[Tensor], Tensor], basis: Tensor) -> None:
+        self.features, self.basis = features, basis
+
+    def activations(self, x: Tensor) -> _Activations:
+        h = self.features(x).detach()
+        return _Activations(h, h, h @ self.basis)
+
+    def outside(self, x: Tensor) -> Tensor:
+        """|h - P h| / |h| of each candidate (m,)."""
+        _, h, a = self.activations(x)
+        return (_left(h, a) / h.square().sum(1).clamp_min(_tiny(h))).sqrt()
+
+    def gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        """As in `ConvSearch`."""
+        with torch.enable_grad():
+            point = x.detach().requires_grad_()
+            h = self.features(point)
+            a = h.detach() @ self.basis
+            left, along = _left(h.detach(), a), _towards(a, g)
+            pull = a * (2 / left)[:, None] + g * (2 / along)[:, None]
+            slope = h.detach() * (2 / left)[:, None] - pull @ self.basis.T
+            (found,) = torch.autograd.grad(h, point, slope)
+        return found
+
+
 def _left(h: Tensor, a: Tensor) -> Tensor:
     """|h - P h|^2, kept off zero by the rounding of the two terms it is the difference of."""
     whole = h.square().sum(1)
@@ -122,24 +151,24 @@ class FastConvRecipe:
     """
 
     def __init__(self, target: Target, settings: StationaritySettings, seed: int) -> None:
-        architecture, conv = target.architecture, target.network.layers[0]
-        if architecture.dense or not isinstance(conv, nn.Conv2d):
-            raise InputError(f"this recipe needs a convolution in front, got {architecture}")
+        architecture = target.architecture
+        if architecture.dense_first or target.network.anchor() is None:
+            raise InputError(f"this recipe needs layers in front of two dense ones, got {architecture}")
         self.settings, self.objective = settings, target.objective
         device, dtype = attack_device(settings), DTYPES[settings.dtype]
-        dense = target.explained()[1].weight
+        dense = target.anchored().weight
         space = row_space(dense)
         basis = space.basis.to(device, dtype)
-        bias = None if conv.bias is None else conv.bias.detach().to(device, dtype)
-        self.search = ConvSearch(conv.weight.detach().to(device, dtype), bias, basis, architecture.input_shape)
         self.engine = AutogradStationarity(
             target, dtype=dtype, device=device, layer_weights=settings.layer_weights, block_size=settings.block_size
         )
+        self.search: ConvSearch | FeatureSearch = FeatureSearch(self.engine.features, basis)
+        if architecture.conv_kernel is not None and architecture.activation == "relu":
+            conv = target.network.layers[0]
+            assert isinstance(conv, nn.Conv2d)
+            bias = None if conv.bias is None else conv.bias.detach().to(device, dtype)
+            self.search = ConvSearch(conv.weight.detach().to(device, dtype), bias, basis, architecture.input_shape)
         self.dense = dense.to(device, dtype)
-        self.layers = [
-            DenseLayer(w.to(device, dtype), None if b is None else b.to(device, dtype))
-            for w, b in target.network.dense_layers()
-        ]
         m, rank, d = settings.m, basis.shape[1], math.prod(architecture.input_shape)
         generator = torch.Generator().manual_seed(seed)
         self.x = (torch.randn(m, d, generator=generator) * _START).to(device, dtype)
@@ -216,32 +245,21 @@ class FastConvRecipe:
         if self.looked_at == due:
             return
         self.looked_at = due
-        activations, deltas, outputs = [], [], []
+        activations, deltas = [], []
         for rows in self._blocks(0, len(self.x)):
-            h = self.search.activations(self.x[rows]).h
-            u, phi = self._deltas(h, rows)
-            activations.append(h)
-            deltas.append(u)
-            outputs.append(phi)
-        h, u, phi = torch.cat(activations), torch.cat(deltas), torch.cat(outputs)
+            signals = self.engine.deltas(self.x[rows], self._labels)
+            self.labels[rows] = self._labels(signals.outputs)
+            activations.append(signals.fed)
+            deltas.append(signals.deltas)
+        h, u = torch.cat(activations), torch.cat(deltas)
         signs = self._signs()
         self.q.copy_(_fit((u @ u.T) * (h @ h.T), signs, ((u @ self.dense) * h).sum(1)))
         loss = self.engine.residual(self.x, signs * self.q, self.labels, self._alpha())
         self.per_layer.copy_(loss.per_layer)
 
-    def _deltas(self, h: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """u (m, width) of the first dense layer, and phi (m, C); sets the labels of these rows."""
-        a, gates = h, []
-        for index, (weight, bias) in enumerate(self.layers):
-            z = a @ weight.T if bias is None else torch.addmm(bias, a, weight.T)
-            if index + 1 < len(self.layers):
-                gates.append(z > 0)
-                a = z.relu()
-        self.labels[rows] = z.argmax(1) if self.objective is Task.MULTICLASS else (z[:, 0] > 0).long()
-        u = output_directions(z, self.labels[rows], self.objective)
-        for (weight, _), gate in zip(self.layers[:0:-1], gates[::-1], strict=True):
-            u = (u @ weight) * gate
-        return u, z
+    def _labels(self, phi: Tensor) -> Tensor:
+        """Class indices (m,) as the network gives them."""
+        return phi.argmax(1) if self.objective is Task.MULTICLASS else (phi[:, 0] > 0).long()
 
     def _signs(self) -> Tensor:
         return torch.ones_like(self.q) if self.objective is Task.MULTICLASS else self.labels.to(self.q) * 2 - 1

@@ -195,6 +195,11 @@ class DenseStationarity:
         """Columns of the candidates as they are given here: d, or the basis's r."""
         return self.layers[0].weight.shape[1]
 
+    @property
+    def first_aim(self) -> Tensor:
+        """What is to be explained of the first layer's weight (h, d or r)."""
+        return self.layers[0].aim
+
     def evaluate(self, x: Tensor, coefficients: Tensor, labels: Tensor, alpha: float) -> Evaluation:
         """Loss and gradients at candidates x (m, d or r) with coefficients c (m,); nothing leaves the device."""
         if x.shape[1] != self.inputs:

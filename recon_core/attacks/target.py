@@ -42,7 +42,7 @@ class Target:
                     f"the initial weights are of {self.initial.architecture}, the model is {self.architecture}; "
                     "give the weights this very model started from"
                 )
-        if not any(bool(layer.weight.any()) for layer in self.explained()):
+        if not any(bool(tensor.any()) for group in self.groups() for tensor in group.values()):
             raise InputError("all weights to explain are zero; give a trained model")
 
     @classmethod
@@ -55,6 +55,30 @@ class Target:
     @property
     def architecture(self) -> Architecture:
         return self.network.architecture
+
+    def groups(self) -> list[dict[str, Tensor]]:
+        """Per layer, by parameter, what the candidates' gradients should add up to, whatever the layer is."""
+        theta = self.network.trained_parameters()
+        start = {} if self.initial is None else self.initial.trained_parameters()
+        return [
+            {name: theta[name].detach() - start[name].detach() if start else theta[name].detach() for name in names}
+            for names in self.network.parameter_groups()
+        ]
+
+    def anchored(self) -> DenseLayer:
+        """What is to be explained of the anchor, the first dense layer (`Network.anchor`)."""
+        name = self.network.anchor()
+        if name is None:
+            raise InputError(f"{self.architecture} has no hidden dense layer")
+        found = {key: tensor for group in self.groups() for key, tensor in group.items()}
+        return DenseLayer(found[f"{name}.weight"], found.get(f"{name}.bias"))
+
+    def output_scale(self) -> float:
+        """|W_L|, the size of the last layer's largest parameter."""
+        return max(float(tensor.norm()) for tensor in self.groups()[-1].values() if tensor.ndim == self._output_ndim())
+
+    def _output_ndim(self) -> int:
+        return max(tensor.ndim for tensor in self.groups()[-1].values())
 
     def explained(self) -> list[DenseLayer]:
         """Per layer, what the candidates' gradients should add up to; kernels keep their shape."""
@@ -70,7 +94,12 @@ class Target:
 
     def squared_norms(self) -> Tensor:
         """|theta_l|^2 of what is to be explained, float64 on the CPU, (layers,)."""
-        return torch.stack([squared_norm(layer) for layer in self.explained()])
+        return torch.stack(
+            [
+                torch.stack([tensor.cpu().double().square().sum() for tensor in group.values()]).sum()
+                for group in self.groups()
+            ]
+        )
 
 
 def squared_norm(layer: DenseLayer) -> Tensor:

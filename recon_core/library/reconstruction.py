@@ -22,6 +22,7 @@ from recon_core.library.pictures import mosaic_html, stretched, table_html
 from recon_core.library.running import MemoryObserver, Progress, Store, interruptible, refuse_unknown, showing, store_of
 from recon_core.library.training import TrainedModel
 from recon_core.models import Network
+from recon_core.models.modules import ModuleNetwork, module_network
 from recon_core.runs.models import AttackModel, imported_before, model_of, read_foreign
 from recon_core.runs.observer import last_checkpoint
 from recon_core.runs.reconstruction import (
@@ -105,8 +106,8 @@ def reconstruct(
 ) -> Reconstruction:
     """Draw candidates for the training samples out of a model's weights; no data is read.
 
-    `model` is a `TrainedModel`, a run or its id, a checkpoint file (.pth, .safetensors; nothing in it is run), or an
-    nn.Module of Linear and ReLU layers; `input_shape` (C, H, W) where a file or module does not tell. Settings are
+    `model` is a `TrainedModel`, a run or its id, a checkpoint file (.pth, .safetensors; nothing in it is run), or any
+    nn.Module that can be differentiated; `input_shape` (C, H, W) where a file or module does not tell. Settings are
     those of `recon_core.attacks.AttackSettings`: recipe, m (candidates, at least twice the training samples),
     iterations, seed, seeds, objective, ... `preset` names hyper-parameters released by the authors.
     `baseline="untrained"` attacks an untrained network of the same shape instead, for the chance level. With `store` (a
@@ -227,6 +228,19 @@ def _store_for(store: Store | None) -> RunStore:
 
 
 def _from_module(module: nn.Module, input_shape: tuple[int, ...] | None) -> AttackModel:
+    """A network of the papers in another form, for which there are closed forms, or the module as it is."""
+    try:
+        return _as_network(module, input_shape)
+    except InputError:
+        if input_shape is None:
+            raise InputError(
+                f"{type(module).__name__} does not tell what inputs it takes; pass input_shape=(C, H, W), or (d,) for "
+                "vectors"
+            ) from None
+    return AttackModel(module_network(module, tuple(input_shape)))
+
+
+def _as_network(module: nn.Module, input_shape: tuple[int, ...] | None) -> AttackModel:
     """By way of a file, so that a module is checked as a checkpoint is; then by what it computes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "module.pth"
@@ -273,6 +287,10 @@ def _run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: t
         return run
     if isinstance(model, str) and is_id(model) and not Path(model).is_file():
         return store.open(model)
+    if isinstance(attacked.network, ModuleNetwork):
+        raise InputError(
+            f"a module such as {type(model).__name__} is code, which a store does not keep; leave store out"
+        )
     file = Path(model).expanduser() if isinstance(model, str | Path) else _written(attacked.network, store)
     shape = input_shape if isinstance(model, str | Path) else attacked.architecture.input_shape
     found = imported_before(store, file, shape)

@@ -209,7 +209,7 @@ def match(
         stages={} if found.kept is None else {run_id: found.kept},
         untrained=None if untrained is None else untrained.candidates,
         untrained_labels=None if untrained is None else untrained.labels,
-        dense=found.network.architecture.dense,
+        dense=found.network.architecture.dense_first,
     )
     return Score(score_candidates(source, config, cache), data, found, config, run)
 

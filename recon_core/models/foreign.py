@@ -61,12 +61,13 @@ def read_checkpoint(
     else:
         shape = _dense_input(first, input_shape, source)
     layers = (*([chain.conv] if chain.conv else []), *chain.dense)
-    biases = _bias_mode(layers, source)
+    biases = _biases(layers)
     architecture = Architecture(
         input_shape=shape,
         widths=tuple(layer.gives for layer in chain.dense[:-1]),
         outputs=chain.dense[-1].gives,
         bias=biases.mode,
+        biases=biases.layers,
         conv_kernel=chain.conv.weight.shape[2] if chain.conv else None,
         conv_channels=chain.conv.gives if chain.conv else None,
     )
@@ -137,36 +138,33 @@ def _conv_input(conv: ForeignLayer, head: ForeignLayer, wish: tuple[int, ...] | 
 @dataclass(frozen=True)
 class _Biases:
     mode: BiasMode
+    layers: tuple[bool, ...] | None
     notes: tuple[str, ...]
 
 
-def _bias_mode(layers: tuple[ForeignLayer, ...], source: str) -> _Biases:
-    """Which layers have a bias that is not zero throughout; zero ones change nothing and are left out."""
+def _biases(layers: tuple[ForeignLayer, ...]) -> _Biases:
+    """Which layers have a bias; zero ones are left out where the rest is a network of the papers."""
     *hidden, last = layers
     there = [layer for layer in layers if layer.bias is not None]
     used = [layer for layer in there if layer.bias is not None and layer.bias.any()]
-    if last in used:
-        raise InputError(
-            f"{source} has a bias in its output layer {shown(last.name)}, which is not supported; "
-            "give a network trained with bias=False there"
-        )
+    mode, explicit = BiasMode.HIDDEN, None
     if not used:
-        mode, kept = BiasMode.NONE, []
+        mode, kept, said = BiasMode.NONE, [], "No layer has"
     elif used == hidden[:1]:
-        mode, kept = BiasMode.FIRST, used
-    elif all(layer.bias is not None for layer in hidden):
-        mode, kept = BiasMode.HIDDEN, hidden
+        mode, kept, said = BiasMode.FIRST, used, "The first layer has"
+    elif last not in used and all(layer.bias is not None for layer in hidden):
+        kept, said = list(hidden), "Hidden layers have"
     else:
-        without = ", ".join(shown(layer.name) for layer in hidden if layer.bias is None)
-        raise InputError(
-            f"{source} has biases in {', '.join(shown(layer.name) for layer in used)} but none in {without}; "
-            "only networks with a bias in the first layer, in all hidden layers or in none are supported"
-        )
-    said = {BiasMode.NONE: "No layer has", BiasMode.FIRST: "The first layer has", BiasMode.HIDDEN: "Hidden layers have"}
-    notes = [f"{said[mode]} a bias."]
+        kept = there
+        explicit = tuple(layer.bias is not None for layer in layers)
+        named = ", ".join(shown(layer.name) for layer in kept[:12])
+        said = "All layers have" if all(explicit) else f"The layers {named} have"
+    notes = [f"{said} a bias."]
+    if last in kept:
+        notes.append("The output layer's bias has an equation of its own: it is the sum of the signed multipliers.")
     if dropped := [shown(layer.name) for layer in there if layer not in kept]:
         notes.append(f"Biases that are zero throughout were left out: {', '.join(dropped[:12])}.")
-    return _Biases(mode, tuple(notes))
+    return _Biases(mode, explicit, tuple(notes))
 
 
 def _assemble(architecture: Architecture, layers: tuple[ForeignLayer, ...]) -> Network:

@@ -9,10 +9,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from recon_core.config import BiasMode, ModelConfig
 from recon_core.errors import InputError
 from recon_core.models.dense import DenseLayer
+
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "leaky_relu": functional.leaky_relu,
+    "gelu": functional.gelu,
+}
+"""Between layers, by name; leaky ReLU has torch's slope of 0.01."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +33,60 @@ class Architecture:
     bias: BiasMode = BiasMode.FIRST
     conv_kernel: int | None = None
     conv_channels: int | None = None
+    biases: tuple[bool, ...] | None = None
+    """Which layers carry a bias, first to last, of a network that `bias` has no word for: somebody else's."""
+    activation: str = "relu"
+    """One of `ACTIVATIONS`."""
+    module: str | None = None
+    """The class of somebody's own module, which only Python code describes."""
+    module_layers: int = 0
+    """How many of its layers have parameters."""
+    on_inputs: bool = False
+    """Whether its first dense layer takes the inputs themselves."""
+
+    def __post_init__(self) -> None:
+        if self.biases is not None and len(self.biases) != self.depth:
+            raise InputError(f"biases needs {self.depth} values, one per layer of {self}, got {len(self.biases)}")
+        if self.activation not in ACTIVATIONS:
+            raise InputError(f"activation must be {' or '.join(ACTIVATIONS)}, got {self.activation!r}")
+
+    @property
+    def layer_biases(self) -> tuple[bool, ...]:
+        """For each layer with weights, first to last, whether it has a bias."""
+        if self.biases is not None:
+            return self.biases
+        first, hidden = self.bias is not BiasMode.NONE, self.bias is BiasMode.HIDDEN
+        return (first, *[hidden] * (self.depth - 2), False) if self.depth > 1 else (False,)
 
     @property
     def dense(self) -> bool:
-        """No convolution, so the closed forms apply."""
-        return self.conv_kernel is None
+        """No convolution and plain ReLU, so the closed forms apply."""
+        return self.conv_kernel is None and self.module is None and self.activation == "relu"
+
+    @property
+    def dense_first(self) -> bool:
+        """The first layer is dense and takes the inputs, so its row space holds the training samples."""
+        return self.on_inputs if self.module is not None else self.conv_kernel is None
 
     @property
     def homogeneous(self) -> bool:
         """Scaling all parameters scales the output: what Theorem 3.1 of Haim et al. asks for."""
-        return self.bias is not BiasMode.HIDDEN
+        return self.module is None and self.activation != "gelu" and not any(self.layer_biases[1:])
 
     @property
     def depth(self) -> int:
         """Layers with weights, the degree of homogeneity of the weight matrices."""
-        return len(self.widths) + 1 + (0 if self.dense else 1)
+        if self.module is not None:
+            return self.module_layers
+        return len(self.widths) + 1 + (0 if self.conv_kernel is None else 1)
 
     def __str__(self) -> str:
         start = "x".join(map(str, self.input_shape))
-        conv = "" if self.dense else f"-CONV({self.conv_kernel},{self.conv_channels})"
-        return f"{start}{conv}-{'-'.join(map(str, self.widths))}-{self.outputs}"
+        if self.module is not None:
+            return f"{start}-{self.module}({self.module_layers} layers)-{self.outputs}"
+        conv = "" if self.conv_kernel is None else f"-CONV({self.conv_kernel},{self.conv_channels})"
+        bent = "" if self.activation == "relu" else f" with {self.activation}"
+        return f"{start}{conv}-{'-'.join(map(str, self.widths))}-{self.outputs}{bent}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,6 +96,9 @@ class Architecture:
             "bias": str(self.bias),
             "conv_kernel": self.conv_kernel,
             "conv_channels": self.conv_channels,
+            **({} if self.biases is None else {"biases": list(self.biases)}),
+            **({} if self.activation == "relu" else {"activation": self.activation}),
+            **({} if self.module is None else {"module": self.module}),
         }
 
     @classmethod
@@ -65,6 +110,8 @@ class Architecture:
             bias=BiasMode(values["bias"]),
             conv_kernel=values["conv_kernel"],
             conv_channels=values["conv_channels"],
+            biases=None if values.get("biases") is None else tuple(map(bool, values["biases"])),
+            activation=values.get("activation", "relu"),
         )
 
 
@@ -87,24 +134,23 @@ class Network(nn.Module):
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
         self.architecture = architecture
-        bias = architecture.bias
+        biases = architecture.layer_biases
         layers: list[nn.Module] = []
         width = math.prod(architecture.input_shape)
         if architecture.conv_kernel is not None and architecture.conv_channels is not None:
             channels, height, breadth = architecture.input_shape
             kernel = architecture.conv_kernel
-            layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=bias is not BiasMode.NONE))
+            layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=biases[0]))
             width = architecture.conv_channels * (height - kernel + 1) * (breadth - kernel + 1)
-        for out in architecture.widths:
-            has_bias = bias is BiasMode.HIDDEN or (bias is BiasMode.FIRST and not layers)
-            layers.append(nn.Linear(width, out, bias=has_bias))
+        for out in (*architecture.widths, architecture.outputs):
+            layers.append(nn.Linear(width, out, bias=biases[len(layers)]))
             width = out
-        layers.append(nn.Linear(width, architecture.outputs, bias=False))
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] = torch.relu) -> Tensor:
+    def forward(self, x: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """phi (n, outputs) of x (n, *input_shape) or (n, d)."""
-        a = x.reshape(len(x), *self.architecture.input_shape) if not self.architecture.dense else x.flatten(1)
+        activation = activation or ACTIVATIONS[self.architecture.activation]
+        a = x.reshape(len(x), *self.architecture.input_shape)
         for index, layer in enumerate(self.layers):
             if index:
                 a = activation(a)
@@ -112,6 +158,26 @@ class Network(nn.Module):
                 a = a.flatten(1)
             a = layer(a)
         return a
+
+    def trained_parameters(self) -> dict[str, Tensor]:
+        """By name, what training moved and the candidates' gradients are to explain."""
+        return dict(self.named_parameters())
+
+    def parameter_groups(self) -> list[list[str]]:
+        """The names of the trained parameters, those of one layer together, first to last."""
+        groups: dict[str, list[str]] = {}
+        for name in self.trained_parameters():
+            groups.setdefault(name.rpartition(".")[0], []).append(name)
+        return list(groups.values())
+
+    def anchor(self) -> str | None:
+        """The name of the first dense layer, if another one stands behind it: its rows hold what it was fed."""
+        dense = self.dense_names()
+        return dense[0] if len(dense) > 1 else None
+
+    def dense_names(self) -> list[str]:
+        """Dense layers that are called once, on (n, F)."""
+        return [f"layers.{index}" for index, layer in enumerate(self.layers) if isinstance(layer, nn.Linear)]
 
     def dense_layers(self) -> list[DenseLayer]:
         """The dense layers as plain tensors sharing the parameters' memory."""

@@ -27,7 +27,7 @@ def attack_request(
 
 def baselines_of(model: AttackModel) -> tuple[Baseline, ...]:
     """What this model's reconstructions can be compared with."""
-    shown = Baseline.WEIGHTS if model.architecture.dense else Baseline.KERNELS
+    shown = Baseline.WEIGHTS if model.architecture.dense_first else Baseline.KERNELS
     return (Baseline.INVERSION, shown, Baseline.UNTRAINED)
 
 

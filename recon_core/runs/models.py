@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from recon_core.attacks import Target
 from recon_core.attacks.rowspace import row_space
@@ -67,8 +66,10 @@ class AttackModel:
         """
         if self.expected_rank is not None:
             return self.expected_rank
-        layers = [layer for layer in self.network.layers if isinstance(layer, nn.Linear)]
-        return int(row_space(layers[0].weight).basis.shape[1])
+        anchor = self.network.anchor()
+        if anchor is None:
+            return 1
+        return int(row_space(self.network.get_parameter(f"{anchor}.weight")).basis.shape[1])
 
     @property
     def weight_decay(self) -> float | None:

@@ -34,6 +34,7 @@ from recon_core.attacks.registry import find_attack
 from recon_core.attacks.settings import check_settings
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
+from recon_core.models.modules import ModuleNetwork
 from recon_core.runs.listening import Listener
 from recon_core.runs.models import AttackModel, model_of
 from recon_core.runs.observer import StoreObserver, last_checkpoint
@@ -79,7 +80,7 @@ class ReconstructConfig(Frozen):
 
 def default_attack(model: AttackModel) -> str:
     """The attack that is made where none is named: one that knows images, where inputs are images."""
-    dense = model.architecture.dense
+    dense = model.architecture.dense_first
     return "copies" if dense and describes_images(model.architecture.input_shape) else "fast"
 
 
@@ -91,7 +92,7 @@ def usual_candidates(model: AttackModel) -> int:
     """
     if model.planar or model.rank == 1:
         return _USUAL_CANDIDATES
-    least = 0 if model.architecture.dense else _USUAL_CANDIDATES
+    least = 0 if model.architecture.dense_first else _USUAL_CANDIDATES
     return max(_PER_DIMENSION * model.rank, 2 * model.architecture.outputs, least)
 
 
@@ -119,9 +120,12 @@ def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
         return Target.of(model.network, objective, model.initial() if config.known_init else None)
     if config.known_init:
         raise InputError("an untrained network has not moved from its start; leave out --known-init")
+    seed = 0 if model.training is None else model.training.model.seed
+    if isinstance(model.network, ModuleNetwork):
+        return Target.of(model.network.untrained(seed), objective)
     network = untrained_network(
         model.architecture,
-        seed=0 if model.training is None else model.training.model.seed,
+        seed=seed,
         init_scale=model.init_scale,
         dtype=next(model.network.parameters()).dtype,
     )
@@ -295,10 +299,10 @@ def _show_weights(writer: RunWriter, model: AttackModel, baseline: Baseline, con
 def _pictures(model: AttackModel, baseline: Baseline) -> Tensor:
     architecture = model.architecture
     if baseline is Baseline.KERNELS:
-        if architecture.dense:
+        if architecture.dense_first:
             raise InputError(f"baseline kernels needs a convolution, got {architecture}; use --kind weights")
         return kernel_tiles(model.network)
-    if not architecture.dense:
+    if not architecture.dense_first:
         raise InputError(f"baseline weights needs a dense first layer, got {architecture}; use --kind kernels")
     points = len(architecture.input_shape) == 1
     return weight_points(model.network) if points else weight_images(model.network)

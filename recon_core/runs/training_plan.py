@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import psutil
 
-from recon_core.config import BiasMode, Task, TrainConfig
+from recon_core.config import Task, TrainConfig
 from recon_core.data import describe_source, load_task
 from recon_core.data.embedded import EMBEDDED
 from recon_core.data.tasks import plan_task, samples_per_side
@@ -69,13 +69,10 @@ def layers_of(architecture: Architecture) -> list[Layer]:
     inputs = math.prod(shape)
     kernel, channels = architecture.conv_kernel, architecture.conv_channels
     if kernel is not None and channels is not None:
-        found.append(Layer("convolution", (channels, shape[0], kernel, kernel), architecture.bias is not BiasMode.NONE))
+        found.append(Layer("convolution", (channels, shape[0], kernel, kernel), architecture.layer_biases[0]))
         inputs = channels * (shape[1] - kernel + 1) * (shape[2] - kernel + 1)
     for takes, gives in pairwise((inputs, *architecture.widths, architecture.outputs)):
-        last = len(found) == architecture.depth - 1
-        first = architecture.bias is BiasMode.FIRST and not found
-        bias = not last and (first or architecture.bias is BiasMode.HIDDEN)
-        found.append(Layer("dense", (gives, takes), bias))
+        found.append(Layer("dense", (gives, takes), architecture.layer_biases[len(found)]))
     return found
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from recon_core.attacks import AutogradStationarity, DenseStationarity, Evaluation, Target, step_flops
+from recon_core.attacks.labels import output_directions
 from recon_core.attacks.stationarity import Form, grams_are_cheaper
 from recon_core.config import BiasMode, Task
 from recon_core.errors import InputError
@@ -60,6 +61,28 @@ def test_closed_form_is_autograd(depth: int, bias: BiasMode, task: Task, form: F
     expected = points.at(AutogradStationarity(target, **EXACT))
     assert float(expected.gradients.x.abs().amax()) > 1e-4
     assert_same(points.at(DenseStationarity(target, form=form, **EXACT)), expected)
+
+
+@pytest.mark.parametrize("form", [Form.DIRECT, Form.GRAM])
+@pytest.mark.parametrize("biases", [(True,) * 3, (False, False, True), (False, True, False)])
+@pytest.mark.parametrize("task", Task)
+def test_biases_anywhere_have_equations_of_their_own(task: Task, biases: tuple[bool, ...], form: Form) -> None:
+    points = Points(outputs=OUTPUTS[task])
+    shape = Architecture((D,), (9, 7), OUTPUTS[task], biases=biases)
+    target = Target(build_network(shape, init_scale="kaiming", seed=0, dtype=torch.float64), task)
+    expected = points.at(AutogradStationarity(target, **EXACT))
+    assert_same(points.at(DenseStationarity(target, form=form, **EXACT)), expected)
+    # Of the output layer, written out: what sum_i c_i e_i leaves of its bias.
+    last = target.network.dense_layers()[-1]
+    hidden = target.network.layers[:-1]
+    a = points.x
+    for layer in hidden:
+        a = layer(a).relu()
+    e = output_directions(expected.outputs, points.labels, task) * points.c[:, None]
+    left = (last.weight - e.T @ a).square().sum()
+    if last.bias is not None:
+        left += (last.bias - e.sum(0)).square().sum()
+    assert float(expected.loss.per_layer[-1]) == pytest.approx(float(left.detach()))
 
 
 @pytest.mark.parametrize("form", [Form.DIRECT, Form.GRAM])

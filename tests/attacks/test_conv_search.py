@@ -229,5 +229,5 @@ def test_the_loss_alone_is_the_loss() -> None:
 
 def test_a_dense_network_is_refused() -> None:
     dense = build_network(Architecture(SHAPE, (8,), 1), init_scale=0.1, seed=0)
-    with pytest.raises(InputError, match="convolution"):
+    with pytest.raises(InputError, match="layers in front"):
         FastConvRecipe(Target.of(dense), settings(), 0)

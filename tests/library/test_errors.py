@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 import recon_core as rc
 from tests.library.conftest import Experiment
@@ -45,10 +44,6 @@ CASES: dict[str, tuple[Call, str]] = {
     ),
     "other baseline": (lambda e: rc.reconstruct(e.model, baseline="weights"), "got 'weights'"),  # type: ignore[arg-type]
     "shape of a known model": (lambda e: rc.reconstruct(e.model, input_shape=(3, 32, 32)), "goes with a file"),
-    "bias at the end": (
-        lambda e: rc.reconstruct(nn.Sequential(nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 1))),
-        "the module has a bias in its output layer",
-    ),
     "another shape": (
         lambda e: rc.match(e.found, rc.load_data("mnist", n=4)),
         "shape (3, 32, 32) and the data (1, 28, 28)",

@@ -131,8 +131,39 @@ def test_a_module_is_taken_by_what_it_computes() -> None:
     assert rc.reconstruct(Flat(), m=4, iterations=2, progress=False).candidates.shape == (4, 1, 8, 8)
     shaped = rc.reconstruct(Flat(), input_shape=(64,), m=4, iterations=2, progress=False)
     assert shaped.candidates.shape == (4, 64)
-    with pytest.raises(rc.errors.InputError, match="does not compute what a ReLU network"):
+    with pytest.raises(rc.errors.InputError, match="Bent does not tell what inputs it takes; pass input_shape"):
         rc.reconstruct(Bent(), m=4, progress=False)
+    bent = rc.reconstruct(Bent(), input_shape=(1, 8, 8), m=4, iterations=2, progress=False)
+    assert str(bent.network.architecture) == "1x8x8-Bent(2 layers)-1"
+    assert torch.equal(bent.network(torch.ones(1, 64)), bent.network(torch.ones(1, 1, 8, 8)))
+
+
+class Residual(nn.Module):
+    """Nothing of it is in any closed form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = (
+            nn.Conv2d(1, 3, 3, padding=1),
+            nn.Conv2d(3, 3, 3, padding=1),
+            nn.Linear(3, 4),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).relu()
+        return self.last((x + torch.relu(self.second(x))).mean((2, 3)))
+
+
+def test_any_module_with_its_input_shape(tmp_path: Path) -> None:
+    module = Residual()
+    quick = {"input_shape": (1, 8, 8), "m": 8, "iterations": 3, "progress": False}
+    found = rc.reconstruct(module, **quick)
+    assert found.candidates.shape == (8, 1, 8, 8)
+    assert found.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert torch.equal(found.candidates, rc.reconstruct(module, **quick).candidates)
+    assert len(rc.reconstruct(module, baseline="untrained", **quick)) == 8
+    with pytest.raises(rc.errors.InputError, match="a store does not keep"):
+        rc.reconstruct(module, store=tmp_path / "runs", **quick)
 
 
 def test_a_convolution_in_front() -> None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from recon_core.config import BiasMode
 from recon_core.errors import InputError
+from recon_core.models import Architecture
 from recon_core.models.foreign import ForeignModel, read_checkpoint
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -152,6 +153,25 @@ def test_biases_that_are_zero_are_left_out(tmp_path: Path) -> None:
     assert read_checkpoint(save(tmp_path / "model.pth", state)).architecture.bias is BiasMode.NONE
 
 
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [((0, 1, 2, 3), "All layers have a bias."), ((3,), "'3' have"), ((1,), "'1' have"), ((0, 3), "'0', '3' have")],
+)
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_biases_anywhere(where: tuple[int, ...], said: str, outputs: int, tmp_path: Path) -> None:
+    state = mlp(12, 7, 6, 5, outputs, bias="none")
+    state |= {f"{layer}.bias": normal(len(state[f"{layer}.weight"])) for layer in where}
+    model = read_checkpoint(save(tmp_path / "model.pth", state), input_shape=(12,))
+    architecture = model.architecture
+    assert architecture.layer_biases == tuple(layer in where for layer in range(4))
+    assert not architecture.homogeneous
+    assert Architecture.from_json(json.loads(json.dumps(architecture.to_json()))) == architecture
+    assert any(said in note for note in model.notes)
+    assert any("equation of its own" in note for note in model.notes) == (3 in where)
+    x = normal(3, 12)
+    torch.testing.assert_close(model.network(x), output(state, x))
+
+
 def test_one_zero_bias_among_used_ones_stays(tmp_path: Path) -> None:
     state = mlp(2, 5, 4, 3, 1, bias="hidden")
     state["1.bias"].zero_()
@@ -209,10 +229,7 @@ def test_input_shape_is_taken_as_given(tmp_path: Path) -> None:
         (mlp(784, 4, 1), {"input_shape": (3, 28, 28)}, ("784", "(3, 28, 28) has 2352")),
         (mlp(784, 4, 1), {"input_shape": (28, 28)}, ("input_shape must be", "(28, 28)")),
         (mlp(784, 4, 1), {"activation": "tanh"}, ("'tanh'", "relu")),
-        (mlp(2, 4, 1, bias="all"), {}, ("bias in its output layer '1'", "bias=False")),
         (mlp(2, 1), {}, ("1 dense layers", "hidden")),
-        ({**mlp(2, 4, 1, bias="none"), "1.bias": normal(1)}, {}, ("output layer",)),
-        ({**mlp(2, 4, 3, 1, bias="none"), "1.bias": normal(3)}, {}, ("biases in '1' but none in '0'",)),
         ({"0.weight": normal(4, 2), "1.weight": normal(1, 5)}, {}, ("'0' 2 to 4", "'1' 5 to 1")),
         ({**mlp(2, 4, 1), "bn1.running_mean": normal(4)}, {}, ("BatchNorm", "'bn1.running_mean'")),
         ({**mlp(2, 4, 1), "n.num_batches_tracked": torch.tensor(3)}, {}, ("BatchNorm",)),

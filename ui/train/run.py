@@ -153,6 +153,15 @@ def _show_inferred(run: RunDetails) -> None:
     show_architecture(architecture, run.result["notes"])
 
 
+def _biases(architecture: Architecture) -> str:
+    if architecture.biases is None:
+        return _BIASES[architecture.bias]
+    if all(architecture.biases):
+        return "in all layers"
+    numbers = [str(number) for number, there in enumerate(architecture.biases, 1) if there]
+    return f"in layers {', '.join(numbers)}"
+
+
 def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
     left, right = st.columns(2, gap="large")
     with left:
@@ -163,7 +172,7 @@ def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
                 "input": plain(" x ".join(map(str, architecture.input_shape))),
                 "outputs": str(architecture.outputs),
                 "activation": plain(_ACTIVATION),
-                "biases": plain(_BIASES[architecture.bias]),
+                "biases": plain(_biases(architecture)),
             },
             border="horizontal",
             hide_header=True,
