@@ -84,8 +84,8 @@ def show_actions(run: RunDetails) -> None:
         ):
             st.switch_page(FORM_PAGES[run.kind].file, query_params={"from": run.id})
         with st.popover("Rename", icon=":material/edit:"):
-            name = st.text_input("Name", value=run.name, max_chars=120, key=f"name-{run.id}")
-            if st.button("Save the name", key=f"rename-{run.id}", disabled=not name or name == run.name):
+            name = st.text_input("Name", value=run.own_name, placeholder=run.name, max_chars=120, key=f"name-{run.id}")
+            if st.button("Save the name", key=f"rename-{run.id}", disabled=not name or name == run.own_name):
                 _do(lambda: RunStore(default_root()).rename(run.id, name or ""))
         with st.popover("Delete", icon=":material/delete:", disabled=run.status.state is RunState.RUNNING):
             _show_deletion(run)

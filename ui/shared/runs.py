@@ -180,8 +180,6 @@ def _facts(run: RunDetails) -> str:
     facts = [plain(run.kind), f"created {when(datetime.fromisoformat(run.created), now)}"]
     if run.status.seconds:
         facts.append(f"duration {duration(run.status.seconds)}")
-    if run.name != run.id:
-        facts.append(f"`{run.id}`")
     return " · ".join(facts)
 
 
