@@ -18,6 +18,7 @@ from recon_core.cli.places import CpusOption, GpusOption, WorkersOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
 from recon_core.runs.terminal import one_line
+from recon_core.runs.titles import titles
 from recon_core.store import Run, RunState, RunSummary
 
 app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
@@ -59,18 +60,19 @@ def list_runs(
         return
     # A line for each run, however long its message: `runs show` has all of it.
     table = Table(box=None, pad_edge=False)
+    names = titles(store_of(context), found)
     rows = [
         (
             Text(summary.id),
             _state(summary),
             Text(summary.created[5:16].replace("T", " ")),
-            Text("" if summary.name == summary.id else summary.name),
+            Text(names[summary.id]),
             Text(one_line(summary.status.message)),
         )
         for summary in found
     ]
     for row in rows:
-        row[3].truncate(out().width // 8, overflow="ellipsis")
+        row[3].truncate(out().width // 4, overflow="ellipsis")
     taken = sum(max(len(row[column]) for row in rows) + 2 for column in range(4))
     for heading in ("run", "state", "created", "name", "message"):
         table.add_column(heading, no_wrap=True)

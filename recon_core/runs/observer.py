@@ -37,7 +37,10 @@ class StoreObserver:
         stop: StopFlag,
         listener: Callable[[float | None, str], None],
         pictures: str = "snapshots",
+        *,
+        total_known: bool = True,
     ) -> None:
+        self._total_known = total_known
         self._writer, self._stop, self._listener, self._pictures = writer, stop, listener, pictures
         self._last_checkpoint = time.monotonic()
         self._last_snapshot = -float("inf")
@@ -46,7 +49,7 @@ class StoreObserver:
         self._writer.metrics(row)
 
     def progress(self, step: int, fraction: float, message: str) -> None:
-        total = round(step / fraction) if fraction > 0 else None
+        total = round(step / fraction) if fraction > 0 and self._total_known else None
         self._writer.progress(step, message, total=total)
         self._listener(fraction, message)
 

@@ -21,8 +21,9 @@ def perform_training(
     config = parse_config(TrainConfig, run.config)
     if data is None:
         data = load_task(config.data, progress=lambda message, fraction: listener(fraction, message))
-    writer.start(config.training.epochs)
-    outcome = train(config, data, StoreObserver(writer, stop, listener, "recording"), last_checkpoint(writer))
+    writer.start(_known_steps(config))
+    observer = StoreObserver(writer, stop, listener, "recording", total_known=False)
+    outcome = train(config, data, observer, last_checkpoint(writer))
     state = _STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")
@@ -38,3 +39,10 @@ def perform_training(
         "train_ids": data.train_ids.tolist(),
     }
     writer.finish(state, {**outcome.summary, "data": about_data}, f"{outcome.reason}")
+
+
+def _known_steps(config: TrainConfig) -> int | None:
+    """Steps to the end; None for a training that ends at a loss, a residual or a time, which nobody can count."""
+    settings = config.training
+    other_ends = (settings.log_target, settings.target_residual, settings.max_seconds)
+    return settings.epochs if all(end is None for end in other_ends) else None

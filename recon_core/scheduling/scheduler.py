@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from recon_core.errors import AfterimageError, InputError
+from recon_core.runs.titles import title_of
 from recon_core.scheduling.queue import Ticket, module_environment, queue_folder, scheduler_lock, tickets
 from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
@@ -90,7 +91,8 @@ class Scheduler:
             return Prospect.GONE
         for parent in run.parents:
             if known[parent] in _ENDED:
-                self._explain(run, f"waits for {parent}, which is {known[parent]}; resume that one first")
+                name = title_of(self._store, self._store.summary(parent))
+                self._explain(run, f"waits for {name}, which is {known[parent]}; resume that one first")
                 return Prospect.BLOCKED
         if all(known[parent] is RunState.DONE for parent in run.parents):
             return Prospect.READY

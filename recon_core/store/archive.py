@@ -314,7 +314,7 @@ def _make_foreign(folder: Path, path: Path) -> None:
 
 def _same_content(one: Path, other: Path) -> bool:
     """Whether two run folders agree in every byte but for the user's name, the status and the mark of an import."""
-    changing = (layout.NAME, layout.STATUS, layout.IMPORTED)
+    changing = (layout.NAME, layout.NOTES, layout.STATUS, layout.IMPORTED)
     ours, theirs = ([name for name in content_files(folder) if name not in changing] for folder in (one, other))
     return ours == theirs and all(filecmp.cmp(one / name, other / name, shallow=False) for name in ours)
 

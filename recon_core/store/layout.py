@@ -7,6 +7,7 @@ import re
 RUN = "run.json"
 CONFIG = "config.json"
 NAME = "name.json"
+NOTES = "notes.json"
 STATUS = "status.json"
 METRICS = "metrics.jsonl"
 LOG = "log.txt"
@@ -24,7 +25,7 @@ _CONTENT = re.compile(
     rf"|{_PART_NAME.pattern}\.(json|safetensors)"
     rf"|{CHECKPOINTS}/{CHECKPOINT_NAME.pattern}"
 )
-_OWN_JSON = frozenset({RUN, CONFIG, NAME, STATUS, RESULT, IMPORTED})
+_OWN_JSON = frozenset({RUN, CONFIG, NAME, NOTES, STATUS, RESULT, IMPORTED})
 
 
 def is_content(relative: str) -> bool:

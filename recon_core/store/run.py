@@ -15,6 +15,7 @@ from recon_core.store.files import DamagedError, explaining, is_temporary, last_
 from recon_core.store.foreign import Imported, mark_of
 from recon_core.store.metrics import read_metrics
 from recon_core.store.private import touch_private
+from recon_core.store.notes import Notes, read_notes
 from recon_core.store.record import Record, RunState, Status, read_name, read_record, resolved_status
 from recon_core.store.tensors import read_tensors
 from recon_core.store.writer import RunWriter
@@ -79,6 +80,11 @@ class Run:
             return read_name(self.dir) or self.id
         except DamagedError:
             return self.id
+
+    @property
+    def notes(self) -> Notes:
+        """The user's tags and note."""
+        return read_notes(self.dir)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from recon_core.store.check import Problem, check_store
 from recon_core.store.files import explaining, remove_tree, sync_folder, write_atomic, write_json
 from recon_core.store.ids import checked_id, checked_name, is_id, new_id
 from recon_core.store.private import link_error, private_folder, refuse_links_in
+from recon_core.store.notes import Notes, checked_notes, write_notes
 from recon_core.store.record import (
     Record,
     RunState,
@@ -123,6 +124,12 @@ class RunStore:
         with gate(self.root, exclusive=True):
             write_name(self._folder(run_id), checked)
 
+    def annotate(self, run_id: str, notes: Notes) -> None:
+        """Keep the user's tags and note of a run; like its name they may change at any time."""
+        checked = checked_notes(notes)
+        with gate(self.root, exclusive=True):
+            write_notes(self._folder(run_id), checked)
+
     def dependents(self, run_id: str) -> builtins.list[RunSummary]:
         """Runs made from this one, and from those, and so on; the newest first."""
         self._folder(run_id)
@@ -152,9 +159,9 @@ class RunStore:
             for hidden in doomed:
                 remove_tree(hidden)
 
-    def export(self, run_id: str, target: Path, with_parents: bool = True) -> Path:
-        """Write a run (and all it was made from) to a zip; a folder as `target` gets `<id>.zip`."""
-        ids = [run_id]
+    def export(self, run_id: str, target: Path, with_parents: bool = True, with_dependents: bool = False) -> Path:
+        """Write a run (and all it was made from, or that was made from it) to a zip; a folder gets `<id>.zip`."""
+        ids = [run_id, *([run.id for run in self.dependents(run_id)] if with_dependents else [])]
         for known in ids:  # grows while it is walked
             run = self.open(known)
             if lock.is_held(run.dir / layout.LOCK):

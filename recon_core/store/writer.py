@@ -310,12 +310,13 @@ def _lower_flag(folder: Path) -> None:
 
 
 def _clear_temporaries(folder: Path) -> None:
-    """Remove half-written files of a killed writer; name.json may be being written by somebody else."""
+    """Remove half-written files of a killed writer; name and notes may be being written by somebody else."""
+    kept = {temporary(folder / layout.NAME), temporary(folder / layout.NOTES)}
     for place in (folder, folder / layout.CHECKPOINTS):
         if not place.is_dir():
             continue
         for path in place.iterdir():
-            if is_temporary(path.name) and path != temporary(folder / layout.NAME):
+            if is_temporary(path.name) and path not in kept:
                 with explaining(path):
                     path.unlink(missing_ok=True)
 

@@ -119,7 +119,7 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
     wait_for(lambda: candidates(page).get_attribute("src") != before, what="a picture that is new")
     page.get_by_role("button", name="New reconstruction").click()
     expect(start).to_be_visible()
-    page.get_by_role("button", name=run.id, exact=True).click()
+    page.get_by_role("button", name=re.compile(": attack, seed 0")).first.click()
     expect(candidates(page)).to_be_visible()
     expect(page).to_have_url(re.compile(f"run={run.id}"))
     page.get_by_role("button", name="Cancel", exact=True).click()

@@ -12,7 +12,6 @@ from recon_core.errors import InputError
 from recon_core.presets import PRESETS
 from recon_core.store import Run, RunState, RunStore
 from ui.shared.forms import COLUMNS, field_paths, merged
-from ui.shared.pick import run_label
 
 
 def form_page(fields: list[str], base: dict, fill: dict | None = None) -> None:  # run as a file of its own
@@ -147,26 +146,39 @@ class TestPick:
         assert not app.selectbox
 
     def test_only_done_runs_of_the_kind_the_newest_first(self, store: RunStore) -> None:
-        old, new = finished(store, "train", "old"), finished(store, "train", "new")
-        model = finished(store, "model")
+        finished(store, "train", "old")
+        new = finished(store, "train", "new")
+        finished(store, "model")
         store.create("train", {}, name="waiting")
         app = pick()
         assert app.session_state["picked"] == (new.id, [])
-        assert app.selectbox(key="p_one").options == [f"new · {new.id}", f"old · {old.id}"]
+        assert app.selectbox(key="p_one").options == ["new", "old"]
         assert len(app.multiselect(key="p_several").options) == 3
-        assert model.id in app.multiselect(key="p_several").options
+        assert "Imported model" in app.multiselect(key="p_several").options
+        assert app.query_params["p_one"] == new.id
 
     def test_a_choice_in_the_address_is_restored_in_order(self, store: RunStore) -> None:
         runs = {name: finished(store, "train", name) for name in ("a", "b", "c")}
-        words = {name: run_label(run) for name, run in zip("cba", store.list(), strict=True)}
-        app = pick(p_one=words["a"], p_several=[words["c"], words["a"]])
+        app = pick(p_one=runs["a"].id, p_several=[runs["c"].id, runs["a"].id])
         assert app.session_state["picked"] == (runs["a"].id, [runs["c"].id, runs["a"].id])
+        # Version 0.1 wrote names into the address, with the id behind them.
+        app = pick(p_one=f"a · {runs['a'].id}", p_several=[f"c · {runs['c'].id}", runs["a"].id])
+        assert app.session_state["picked"] == (runs["a"].id, [runs["c"].id, runs["a"].id])
+
+    def test_a_link_outlives_a_new_name(self, store: RunStore) -> None:
+        old, _ = finished(store, "train", "old"), finished(store, "train", "new")
+        store.rename(old.id, "another name")
+        app = pick(p_one=old.id)
+        assert app.session_state["picked"][0] == old.id
+        assert app.query_params["p_one"] == old.id
 
     def test_a_run_that_is_gone_leaves_the_newest(self, store: RunStore) -> None:
         kept, gone = finished(store, "train", "kept"), finished(store, "train", "gone")
-        words = run_label(next(run for run in store.list() if run.id == gone.id))
         store.delete(gone.id)
-        assert pick(p_one=words).session_state["picked"][0] == kept.id
+        app = pick(p_one=gone.id)
+        assert app.session_state["picked"][0] == kept.id
+        [warning] = app.warning
+        assert "is not in this store any more" in warning.value
 
 
 def test_bad_text_becomes_a_sentence_by_the_engine() -> None:

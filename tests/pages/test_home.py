@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from recon_core.runs.titles import training_title
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
 from ui.shared.formatting import plain
@@ -88,9 +89,9 @@ class TestFinishedRun:
         assert app.query_params == {"run": run.id}
         assert [title.value for title in app.title] == ["animals and vehicles"]
 
-    def test_without_a_name_goes_by_its_id(self, store: RunStore) -> None:
+    def test_without_a_name_goes_by_what_it_was_asked_for(self, store: RunStore) -> None:
         run = finished_run(store, name=None)
-        assert listed(visit()) == [plain(run.id)]
+        assert listed(visit()) == [plain(training_title(run.config))]
 
     def test_address_shows_results_settings_log_and_command(self, store: RunStore) -> None:
         run = finished_run(store)

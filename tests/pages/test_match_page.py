@@ -11,6 +11,7 @@ from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
+from recon_core.runs.titles import training_title
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import settled, texts
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, noisy_copies, train_run
@@ -199,11 +200,12 @@ def test_a_matching_is_saved_once(store: RunStore, model: Run, leaked: Run, subm
     config = MatchConfig(**run.config)
     assert (config.runs, config.threshold, config.merge_factor, config.vote) == ((leaked.id,), 0.55, 1.25, "median")
     assert app.button(key="m-save").disabled
-    assert f"is being saved as {run.id}" in texts(app)
+    name = f"{training_title(model.config)}: matching"
+    assert f"is being saved as {name}" in texts(app)
     assert perform(run, StopFlag()) is RunState.DONE
     forget()
     settled(app)
-    assert f"is saved as {run.id}" in texts(app)
+    assert f"is saved as {name}" in texts(app)
     result = run.result()
     assert result is not None
     assert counts(app)["Good reconstructions"] == f"{result['count']['good']} of 6"

@@ -305,7 +305,7 @@ def test_a_study_under_way_shows_models_done_of_all(store: RunStore) -> None:
         writer.start(None)
         writer.progress(2, "0 of 3 models; attacking none, seed 0", total=12, force=True)
         app = visit(run=run.id)
-    (bar,) = app.get("progress")
+    (bar,) = app.main.get("progress")
     assert "0 of 3 models; attacking none, seed 0" in bar.proto.text.replace("\\", "")
     assert "with the first finished model" in texts(app)
 

@@ -12,6 +12,7 @@ import pytest
 
 from recon_core import worker
 from recon_core.errors import InputError
+from recon_core.runs.titles import training_title
 from recon_core.scheduling import queue, scheduler
 from recon_core.scheduling.scheduler import Scheduler
 from recon_core.scheduling.slots import Slot, slots
@@ -110,7 +111,7 @@ def test_a_run_waits_for_its_parent_and_says_so_when_that_ended_early(store: Run
     queue.submit(parent)
     wait_for(lambda: state(parent) is RunState.RUNNING)
     queue.cancel(parent)
-    wait_for(lambda: parent.id in child.status().message)
+    wait_for(lambda: training_title(_ENDLESS) in child.status().message)
     assert state(child) is RunState.QUEUED
     wait_for(lambda: dispatcher_gone(store))
     assert queue.waiting(store) == [child.id]

@@ -19,6 +19,7 @@ from ui.analyze.cached import Request, models, request_for, runs_to_analyse
 from ui.shared.formatting import plain
 from ui.shared.pages import HOME
 from ui.shared.pick import runs_of, show_nothing_yet
+from ui.shared.store import recent_runs
 
 MOST_PANELS = 9
 
@@ -245,10 +246,8 @@ def show_nothing() -> None:
 
 
 def _words(run: AnalysedRun) -> str:
-    """The model first, since that is what a viewer looks for; the id makes it one of a kind."""
-    named = "" if run.name in (run.run, run.baseline) else f" · {run.name}"
-    baseline = f" · {run.baseline} baseline" if run.baseline else ""
-    return f"{run.model_name}{named}{baseline} · {run.run}"
+    """By its name; no two runs of a store have the same."""
+    return next((listed.name for listed in recent_runs() if listed.id == run.run), run.run)
 
 
 def _family_label(members: Sequence[ModelEntry]) -> str:

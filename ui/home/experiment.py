@@ -77,7 +77,7 @@ def open_first_experiment() -> str:
 def start_first_chain() -> str:
     """Queue everything with its defaults. Nobody waits for the controls, nor for the match run that needs them."""
     preset = find_preset(FIRST_PRESET)
-    chain = create_attack_chain(RunStore(default_root()), preset.config(), name=preset.name)
+    chain = create_attack_chain(RunStore(default_root()), preset.config())
     for run in chain.runs:
         queue.submit(run, queue.Priority.CONTROL if run is chain.match else None)
     forget()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import streamlit as st
@@ -13,17 +13,18 @@ from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from ui.match.settings import address_of
+from ui.shared.address import record
 from ui.shared.cached import store_read
 from ui.shared.formatting import plain, sentence
 from ui.shared.live import keep_fresh
 from ui.shared.pages import MATCH
-from ui.shared.pick import Condition, pick_runs, run_label, runs_of
+from ui.shared.pick import Condition, pick_runs, recall_runs, run_label, runs_of
 from ui.shared.runs import is_active, show_progress
 from ui.shared.store import baseline_of, forget, recent_runs, run_details
 
 RUNS_KEY, CONTROL_KEY, START_KEY = "m_runs", "m_untrained", "from"
 _NOTES = "m-notes"
-_NO_CONTROL = ""
+_NO_CONTROL, _WITHOUT = "", "without"
 
 
 class Chosen(NamedTuple):
@@ -85,15 +86,19 @@ def _choose_control(model: str, runs: Sequence[str]) -> str | None:
     done = {run.id: run_label(run) for run in attacks if run.status.state is RunState.DONE}
     if done:
         labels = {**done, _NO_CONTROL: "without"}
+        if st.query_params.get(CONTROL_KEY) == _WITHOUT:
+            st.session_state[CONTROL_KEY] = _NO_CONTROL
+        else:
+            recall_runs(CONTROL_KEY, done)
         picked = st.selectbox(
             "Chance level: attack on an untrained network",
             list(labels),
             format_func=lambda run_id: labels.get(run_id, run_id),
             key=CONTROL_KEY,
             help="The same attack on a network that has seen no image. What it seems to find is chance.",
-            bind="query-params",
             persist_state="session",
         )
+        record(CONTROL_KEY, [picked or _WITHOUT])
         return picked or None
     st.markdown(":small[Chance level: attack on an untrained network]")
     working = next((run for run in attacks if is_active(run.status)), None)
@@ -128,15 +133,15 @@ def _offer_control(run_id: str, attacks: Sequence[RunSummary]) -> None:
 
 
 def _mend_address(found: Sequence[RunSummary]) -> None:
-    """Streamlit drops what it does not know from an address without a word: say so, and take ids for names."""
-    names = {run.id: run_label(run) for run in found}
+    """Follow `?from=`, and say what cannot be matched of what the address names."""
+    names = {run.id for run in found}
     notes: list[str] = []
     start = st.query_params.get(START_KEY)
     asked = [text for text in st.query_params.get_all(RUNS_KEY) if text]
     if start:
         address = _address_like(start, names, notes)
-    elif any(text not in names.values() for text in asked):
-        ids = [text.rsplit(" · ", 1)[-1] for text in asked]
+    elif any(text not in names for text in asked):
+        ids = [text.rsplit(" · ", 1)[-1] for text in asked]  # older links held names too
         kept: dict[str, str | list[str]] = {key: st.query_params.get_all(key) for key in st.query_params}
         address = {**kept, RUNS_KEY: _known(ids, names, notes)}
     else:
@@ -145,7 +150,7 @@ def _mend_address(found: Sequence[RunSummary]) -> None:
     st.switch_page(MATCH.file, query_params=address)
 
 
-def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> dict[str, str | list[str]]:
+def _address_like(run_id: str, names: Collection[str], notes: list[str]) -> dict[str, str | list[str]]:
     """The address that shows a match run again, or matches a reconstruction."""
     try:
         run = RunStore(default_root()).open(run_id)
@@ -155,16 +160,16 @@ def _address_like(run_id: str, names: Mapping[str, str], notes: list[str]) -> di
     except AfterimageError as error:
         notes.append(sentence(str(error)))
         return {}
-    control = {CONTROL_KEY: names.get(config.untrained, "")} if config.untrained else {}
+    control = {CONTROL_KEY: config.untrained} if config.untrained and config.untrained in names else {}
     return {RUNS_KEY: _known(config.runs, names, notes), **control, **address_of(config)}
 
 
-def _known(ids: Sequence[str], names: Mapping[str, str], notes: list[str]) -> list[str]:
-    """The names of those that can be matched; a note on each other one."""
+def _known(ids: Sequence[str], names: Collection[str], notes: list[str]) -> list[str]:
+    """Those that can be matched; a note on each other one."""
     for run_id in ids:
         if run_id not in names:
             try:
                 pool_facts(RunStore(default_root()), [run_id])
             except AfterimageError as error:
                 notes.append(sentence(str(error)))
-    return [names[run_id] for run_id in ids if run_id in names]
+    return [run_id for run_id in ids if run_id in names]

@@ -29,7 +29,7 @@ from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain, sentence
 from ui.shared.forms import config_form, field_paths, fill_form, typed_values
 from ui.shared.pages import RECONSTRUCT, TRAIN
-from ui.shared.pick import pick_run, run_label, runs_of, show_nothing_yet
+from ui.shared.pick import pick_run, runs_of, show_nothing_yet
 from ui.shared.places import FIELDS as PLACE_FIELDS
 from ui.shared.places import choose_places
 from ui.shared.store import forget
@@ -317,10 +317,9 @@ def _take_up_address() -> None:
 
 
 def _address(kind: str | None) -> dict[str, str]:
-    """What the form holds, as the widgets write it into the address: choices by the labels they are shown with."""
-    models = {run.id: run_label(run) for run in runs_of(MODEL_KINDS)}
+    """What the form holds, as the widgets write it into the address: the model by its id, other choices by label."""
     spell: dict[str, Callable[[Any], str | None]] = {
-        MODEL: models.get,
+        MODEL: str,
         PRESET: preset_label,
         SEARCH_RECIPE: search_recipe_label,
         KNOWN_INIT: lambda known: "true" if known else None,

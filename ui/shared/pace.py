@@ -6,10 +6,12 @@ import math
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
-from recon_core.store import RunState
+from recon_core.scheduling.time_left import time_left
+from recon_core.store import RunState, RunStore
 from recon_core.units import LOG10_LOSS, log10_loss
+from ui.shared.cached import store_read
 from ui.shared.formatting import plain
-from ui.shared.store import RunDetails
+from ui.shared.store import RunDetails, recent_runs
 
 
 def pace(run: RunDetails) -> str:
@@ -25,6 +27,14 @@ def pace(run: RunDetails) -> str:
     if status.total and run.kind == "reconstruct":
         steps = f"{steps} of {status.total:,}"
     return f"unmixing, {steps}" if unmixes(run) else steps
+
+
+@store_read(keep=256, seconds=1)
+def seconds_left(store: RunStore, run_id: str) -> float | None:
+    """What a run at work has to go; None where that is not known, which is more often than not."""
+    runs = recent_runs()
+    found = next((run for run in runs if run.id == run_id), None)
+    return None if found is None else time_left(store, found, runs)
 
 
 def unmixes(run: RunDetails) -> bool:

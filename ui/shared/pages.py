@@ -10,6 +10,7 @@ import streamlit as st
 from ui.shared.faults import errors_shown
 from ui.shared.look import show_look
 from ui.shared.queue import keep_queue_running
+from ui.shared.strip import show_strip
 
 APP = "Afterimage"
 _ICON = "👁️"
@@ -29,7 +30,8 @@ MATCH = Page("pages/3_Match.py", "Match")
 ANALYZE = Page("pages/4_Analyze.py", "Analyze")
 STUDIES = Page("pages/5_Studies.py", "Studies")
 GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY)
+EXPERIMENTS = Page("pages/7_Experiments.py", "Experiments")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
@@ -41,5 +43,7 @@ def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", 
     st.set_page_config(page_title=title, page_icon=_ICON, layout="wide", initial_sidebar_state=sidebar)
     show_look()
     keep_queue_running()
+    if "present" not in st.query_params:  # nothing but the slide
+        show_strip()
     with errors_shown():
         draw()

@@ -13,7 +13,7 @@ from recon_core.store import Run, RunState, RunStore, Status, default_root, depe
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.live import keep_fresh
-from ui.shared.pace import unmixes
+from ui.shared.pace import seconds_left, unmixes
 from ui.shared.pages import FORM_PAGES
 from ui.shared.runs import is_active, show_standing, show_state
 from ui.shared.store import RunDetails, forget, recent_runs, run_details
@@ -42,7 +42,7 @@ def show_state_and_log(run: RunDetails) -> None:
         show_state(status.state)
         where = f"on the cluster {plain(_cluster_of(run))}" if _cluster_of(run) else ""
         st.markdown(" · ".join(filter(None, [f"**{plain(run.name)}**", plain(run.kind), where, _pace(status)])))
-    show_standing(replace(status, message="unmixing") if unmixes(run) else status)
+    show_standing(replace(status, message="unmixing") if unmixes(run) else status, seconds_left(run.id))
     if status.state in (RunState.FAILED, RunState.INTERRUPTED) and run.log:
         st.code("\n".join(run.log[-_LOG_LINES_OF_A_DEAD_RUN:]), language=None, wrap_lines=True)
 
@@ -84,8 +84,8 @@ def show_actions(run: RunDetails) -> None:
         ):
             st.switch_page(FORM_PAGES[run.kind].file, query_params={"from": run.id})
         with st.popover("Rename", icon=":material/edit:"):
-            name = st.text_input("Name", value=run.name, max_chars=120, key=f"name-{run.id}")
-            if st.button("Save the name", key=f"rename-{run.id}", disabled=not name or name == run.name):
+            name = st.text_input("Name", value=run.own_name, placeholder=run.name, max_chars=120, key=f"name-{run.id}")
+            if st.button("Save the name", key=f"rename-{run.id}", disabled=not name or name == run.own_name):
                 _do(lambda: RunStore(default_root()).rename(run.id, name or ""))
         with st.popover("Delete", icon=":material/delete:", disabled=run.status.state is RunState.RUNNING):
             _show_deletion(run)

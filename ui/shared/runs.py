@@ -16,6 +16,7 @@ from recon_core.units import LOG10_LOSS, log10_loss
 from ui.shared.downloads import offer_file
 from ui.shared.formatting import duration, number, plain, shortened, signed, when
 from ui.shared.labels import section_labels
+from ui.shared.pace import seconds_left
 from ui.shared.store import RunDetails, exported_zip
 
 PAGE_SIZE = 15
@@ -105,17 +106,16 @@ def _show_row(run: RunSummary, now: datetime) -> None:
     with state:
         show_state(run.status.state)
     with progress:
-        show_progress(replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE)))
+        show_progress(replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE)), seconds_left(run.id))
     worked.markdown(duration(run.status.seconds) if run.status.seconds else "–")
     created.markdown(when(datetime.fromisoformat(run.created), now))
 
 
-def show_progress(status: Status) -> None:
-    """A bar while it runs, else what there is to say in a line."""
+def show_progress(status: Status, left: float | None = None) -> None:
+    """A bar while it runs and its steps are counted, else what there is to say in a line; `left` where it is known."""
     steps = f"step {status.step:,}" + (f" of {status.total:,}" if status.total else "")
     message = plain(status.message)
     if status.state is RunState.RUNNING:
-        left = time_left(status)
         facts = [steps, f"about {duration(left)} left" if left else "", message]
         text = " · ".join(filter(None, facts))
         if status.total:
@@ -130,19 +130,12 @@ def show_progress(status: Status) -> None:
         st.markdown(message or steps)
 
 
-def time_left(status: Status) -> float | None:
-    """Seconds to go at the rate so far; None before there is a rate."""
-    if not status.total or not 0 < status.step <= status.total or not status.seconds:
-        return None
-    return status.seconds / status.step * (status.total - status.step)
-
-
 def show_run(run: RunDetails) -> None:
     """One run: how it stands, what came out, what was asked for, its log, and its downloads."""
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(run.status.state)
         st.markdown(_facts(run), width="content")
-    show_standing(run.status)
+    show_standing(run.status, seconds_left(run.id))
     for fault in run.faults:
         st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
 
@@ -180,19 +173,17 @@ def _facts(run: RunDetails) -> str:
     facts = [plain(run.kind), f"created {when(datetime.fromisoformat(run.created), now)}"]
     if run.status.seconds:
         facts.append(f"duration {duration(run.status.seconds)}")
-    if run.name != run.id:
-        facts.append(f"`{run.id}`")
     return " · ".join(facts)
 
 
-def show_standing(status: Status) -> None:
+def show_standing(status: Status, left: float | None = None) -> None:
     """How far it is, or why it went no further."""
     if status.state is RunState.FAILED:
         st.error(plain(status.message) or "It failed without saying why; the log may tell.", icon=":material/error:")
     elif status.state is RunState.INTERRUPTED:
         st.warning(plain(status.message), icon=":material/power_off:")
     else:
-        show_progress(status)
+        show_progress(status, left)
 
 
 def top_figures(values: Mapping[str, Any]) -> dict[str, str]:

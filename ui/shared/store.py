@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recon_core.errors import InputError
 from recon_core.runs import baseline_runs
+from recon_core.runs.titles import own_name, title_of, titles
 from recon_core.store import Run, RunStore, RunSummary, Status, default_root
 from ui.shared.cached import store_read
 
@@ -22,6 +23,9 @@ class RunDetails:
 
     id: str
     name: str
+    """The user's, or one made from what the run was asked for; never the id."""
+    own_name: str
+    """What the user called it; empty where nobody did."""
     kind: str
     created: str
     parents: tuple[str, ...]
@@ -36,7 +40,7 @@ class RunDetails:
 
 
 def recent_runs() -> list[RunSummary]:
-    """All runs in the store, the newest first, at most a second old."""
+    """All runs in the store by names for people, the newest first, at most a second old."""
     return list(_list())
 
 
@@ -44,7 +48,9 @@ def recent_runs() -> list[RunSummary]:
 # changed, so all pages may have the same ones: a copy of two thousand for each question would cost more than the list.
 @store_read(keep=4, seconds=1, shared=True)
 def _list(store: RunStore) -> tuple[RunSummary, ...]:
-    return tuple(store.list())
+    found = store.list()
+    names = titles(store, found)
+    return tuple(replace(run, name=names[run.id]) for run in found)
 
 
 def baseline_of(run_id: str) -> str | None:
@@ -62,14 +68,20 @@ def forget() -> None:
 def run_details(store: RunStore, run_id: str) -> RunDetails:
     """One run, whatever state its folder is in, at most a second old. `run_id` may come from an address."""
     try:
-        return _read(store.open(run_id))
+        run = store.open(run_id)
+        summary = store.summary(run_id)
+        listed = next((other.name for other in _list() if other.id == run_id), None)
+        # The list may be a second older than the run, or than its name.
+        own = own_name(summary)
+        name = listed if listed is not None and (own is None or listed.startswith(own)) else title_of(store, summary)
+        return _read(run, name, own or "")
     except OSError as error:
         raise InputError(
             f"run {run_id} in {store.root} cannot be read ({error.strerror}); check who may read it"
         ) from None
 
 
-def _read(run: Run) -> RunDetails:
+def _read(run: Run, name: str, own: str) -> RunDetails:
     faults: list[str] = []
 
     def whole(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
@@ -82,7 +94,8 @@ def _read(run: Run) -> RunDetails:
     rows = run.metrics(tail=1)
     return RunDetails(
         id=run.id,
-        name=run.name,
+        name=name,
+        own_name=own,
         kind=run.kind,
         created=run.created,
         parents=run.parents,

@@ -26,7 +26,7 @@ from recon_core.store.files import explaining, write_atomic
 from recon_core.store.private import private_folder
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
-from ui.shared.store import forget, recent_runs
+from ui.shared.store import forget, recent_runs, run_details
 from ui.train.run import show_architecture
 
 MOST_MEGABYTES = 50
@@ -137,7 +137,8 @@ def _show_zip() -> None:
             with _uploaded(upload.name, upload.getvalue()) as path:
                 runs = RunStore(default_root()).import_zip(path)
             forget()
-            st.success(plain(f"Imported: {', '.join(run.name for run in runs)}"), icon=":material/check_circle:")
+            names = ", ".join(run_details(run.id).name for run in runs)
+            st.success(plain(f"Imported: {names}"), icon=":material/check_circle:")
 
 
 def _show_imported() -> None:
@@ -147,6 +148,6 @@ def _show_imported() -> None:
     st.markdown("**Imported before**")
     with st.container(horizontal=True):
         for run in models[:12]:
-            if st.button(plain(run.name), key=f"open-{run.id}", help=run.id):
+            if st.button(plain(run.name), key=f"open-{run.id}"):
                 st.query_params["run"] = run.id
                 st.rerun()

@@ -1,9 +1,8 @@
-"""All trainings in one table, and the chosen ones side by side."""
+"""All networks in one table, and the chosen ones side by side."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ import streamlit as st
 
 from recon_core.analysis.training_table import TrainingTable, training_table
 from recon_core.plots.training import compare_errors, compare_losses, compare_margins, compare_residuals
+from recon_core.runs.models import MODEL_KINDS
 from recon_core.units import LOG10_LOSS
 from ui.shared.address import recall, record
 from ui.shared.downloads import offer_file
@@ -32,11 +32,11 @@ _HEIGHT = 360
 
 def show_table() -> None:
     """The table, kept fresh while something runs."""
-    keep_fresh(_show, lambda: any(is_active(run.status) for run in recent_runs() if run.kind == "train"))
+    keep_fresh(_show, lambda: any(is_active(run.status) for run in recent_runs() if run.kind in MODEL_KINDS))
 
 
 def _show() -> None:
-    runs = [run for run in recent_runs() if run.kind == "train"]
+    runs = [run for run in recent_runs() if run.kind in MODEL_KINDS]
     if not runs:
         show_nothing_yet(
             "No network has been trained yet.", "Start one under *New network*: the one it offers takes seconds."
@@ -113,9 +113,7 @@ def _rows(ids: list[str]) -> dict[str, Any]:
 
 
 def _labels(table: TrainingTable) -> dict[str, str]:
-    """Names to tell runs by: with the id where two have the same."""
-    taken = Counter(run.name for run in table.runs)
-    return {run.id: run.name if taken[run.name] == 1 else f"{run.name} · {run.id[-6:]}" for run in table.runs}
+    return {run.id: run.name for run in table.runs}
 
 
 def _columns() -> dict[str, Any]:
