@@ -16,7 +16,7 @@ from torch import Tensor
 
 SIZE_LIMIT = 2 << 30
 """Bytes; the least recently used entries go first."""
-VERSION = 1
+VERSION = 2
 """Part of every key: raise it when the numbers behind a key change their meaning."""
 
 _DIGEST_BYTES = 32

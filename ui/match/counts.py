@@ -44,7 +44,7 @@ def show_counts(view: PairView, threshold: float) -> None:
             "SSIM as a test of membership: the chance that an image of the training set scores above one that is not. "
             "1 always tells them apart, 0.5 is guessing. It does not depend on the threshold.",
         )
-    st.caption(plain(f"All counts: {conditions(view.settings, threshold)}."))
+    st.caption(plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}"))
     for warning in _warnings(count, view):
         st.caption(f":material/warning: {plain(warning)}")
 
@@ -79,6 +79,10 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
             "The chance that a training point is nearer to a candidate than another point is: 0.5 is guessing.",
         )
     st.caption(plain(f"All counts: a candidate of the point's class within {radius:g}; points need no SSIM and no B."))
+
+
+def _other_window(count: LeakCount) -> str:
+    return "" if count.other is None else f" Of {count.of} training images, {count.other}."
 
 
 def _row() -> DeltaGenerator:
