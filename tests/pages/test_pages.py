@@ -35,4 +35,5 @@ def test_the_glossary_defines_the_terms_of_the_papers(own_store: Path) -> None:
     assert [title.value for title in app.title] == ["Glossary"]
     defined = re.findall(r"^\*\*(.+?)\*\*", texts(app), re.MULTILINE)
     assert set(TERMS) <= set(defined)
+    assert "| L_prior | linear beyond [0, 1] | squared beyond [-1, 1]" in texts(app)  # where text and code differ
     assert not own_store.exists()
