@@ -29,7 +29,8 @@ MATCH = Page("pages/3_Match.py", "Match")
 ANALYZE = Page("pages/4_Analyze.py", "Analyze")
 STUDIES = Page("pages/5_Studies.py", "Studies")
 GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY)
+RESULTS = Page("pages/7_Results.py", "Results")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, RESULTS)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
