@@ -45,12 +45,19 @@ def test_results_are_shown_as_they_were_built(own_store: Path) -> None:
     folder = own_store / ".results"
     (folder / "results").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(folder / "results" / "there.png")
-    text = "# Results\n\nBefore.\n\n![one](results/there.png)\n\n| a |\n| --- |\n| 7 |\n\n![two](results/gone.png)\n\nAfter.\n"
-    (folder / "results.md").write_text(text)
+    parts = (
+        "# Results",
+        "Before.",
+        "![one](results/there.png)",
+        "| a |\n| --- |\n| 7 |",
+        "![two](results/gone.png)",
+        "After.",
+    )
+    (folder / "results.md").write_text("\n\n".join(parts))
     app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=60)
     app.switch_page(RESULTS.file).run()
     assert not app.exception
     assert [title.value for title in app.title] == ["Results"]
-    assert len(app.get("imgs")) == 1
+    assert len(app.get("image")) == 1
     for words in ("Before.", "| 7 |", "After.", "two: the picture results/gone.png is missing"):
         assert words in texts(app)
