@@ -59,8 +59,8 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         HAIM, ("Fig. 3",), "Reconstructions from classifiers of 500 CIFAR-10 images and of 500 digits. Of the "
-        "30 best pairs in the released notebooks, scored with our SSIM, at least 19 (CIFAR-10, best 0.77) and 27 (digits, "
-        "many of them one blurred 3) are above 0.4.", "digits", ("good", "images"),
+        "30 best pairs in the released notebooks, scored with our SSIM, at least 19 (CIFAR-10, best 0.77) and 27 "
+        "(digits, many of them one blurred 3) are above 0.4.", "digits", ("good", "images"),
         part="digits; for CIFAR-10 see Fig. 4, top",
     ),
     PaperFigure(

@@ -340,8 +340,8 @@ def _entry(book: Book, entry: PaperFigure, pictures: Pictures, folder: str, told
     origin = answer.origin
     lines += [
         f"**Ours.** `{origin.command}`, run `{origin.run_id}` of {origin.made}: size {origin.size}, {origin.settings}; "
-        f"attack {origin.attack}; {origin.hardware}, {duration_text(origin.seconds)} of run time in all, one thread a run. "
-        f"{overview(answer.results)}",
+        f"attack {origin.attack}; {origin.hardware}, {duration_text(origin.seconds)} of run time in all, one thread a "
+        f"run. {overview(answer.results)}",
         "",
         *_verdict_lines(answer.verdicts),
     ]
