@@ -12,7 +12,7 @@ DEV_READY := $(VENV)/.dev-ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv run test test-fast lint style bench clean
+.PHONY: help .venv run test test-fast lint style bench results clean
 
 help:
 	@echo "make run     open the dashboard at http://127.0.0.1:$(PORT)   (PORT=8501)"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-fast   the tests that need no browser, no cluster and no background process"
 	@echo "make lint    ruff, mypy, and an audit of the installed packages where the network allows"
 	@echo "make bench   measure speed, as one JSON object   (BENCH=train)"
+	@echo "make results build docs/results.md from the finished studies of the store   (AFTERIMAGE_STORE=runs)"
 	@echo "make .venv   only install what the dashboard and the command line need   (PYTHON=python3)"
 	@echo "make clean   remove .venv and caches; runs are kept"
 
@@ -63,6 +64,9 @@ test-fast: $(DEV_READY)
 
 bench: $(APP_READY)
 	@$(BIN)/python -m benchmarks $(BENCH) --json
+
+results: $(APP_READY)
+	@$(BIN)/python -m recon_core results --to docs/results.md
 
 clean:
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

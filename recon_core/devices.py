@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+
 import torch
 
 from recon_core.errors import InputError
@@ -18,3 +21,10 @@ def pick_device(wish: str = "auto") -> torch.device:
         here = ", ".join(name for name, there in available.items() if there)
         raise InputError(f"device {wish!r} is not on this machine; available: {here} (or leave device=auto)")
     return torch.device(wish)
+
+
+def hardware() -> str:
+    """What computes here, in words for a report: '2 CPU cores (x86_64)', and a GPU where there is one."""
+    cores = os.cpu_count() or 1
+    text = f"{cores} CPU core{'s' if cores > 1 else ''} ({platform.machine()})"
+    return f"{text}, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else text

@@ -1,7 +1,7 @@
 """Ready-made training runs: the papers' models and what people start with, each in a quick and in the paper's size.
 
 Quick takes the embedded images and the fast recipes (seconds to minutes on two cores); paper takes the
-full sets and the papers' own recipe. Adding a preset is adding one entry here.
+full sets and the papers' own recipe, in float64 as their code does. Adding a preset is adding one entry here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Preset:
     def values(self, size: Size) -> Values:
         """A fresh copy to change."""
         chosen = self.quick if size is Size.QUICK else self.paper
-        return {key: dict(part) if isinstance(part, Mapping) else part for key, part in chosen.items()}
+        copied = {key: dict(part) if isinstance(part, Mapping) else part for key, part in chosen.items()}
+        return copied if size is Size.QUICK else {**copied, "model": {"dtype": "float64", **copied.get("model", {})}}
 
     def config(self, size: Size = Size.QUICK) -> TrainConfig:
         return parse_config(TrainConfig, self.values(size))
@@ -138,6 +139,13 @@ PRESETS: dict[str, Preset] = {
              "training": {"weight_decay": 1e-3}},
             {"data": {"source": "cifar10-full", "n": 300, "task": "regression"}, "model": {"init_scale": "kaiming"},
              "training": _paper(weight_decay=1e-3)},
+        ),
+        Preset(
+            "cifar10-l2-released", "250+250 images, L2 regression, decay 7.5e-4, small first layer (quick: 25+25)",
+            "Buzaglo et al. 2023, the released regression model",
+            {"data": {"n": 50, "task": "regression"}, "training": {"weight_decay": 7.5e-4}},
+            {"data": {"source": "cifar10-full", "n": 500, "task": "regression"}, "model": {"init_scale": 1e-4},
+             "training": _paper(weight_decay=7.5e-4)},
         ),
         Preset(
             "cifar10-conv", "25+25 images, CONV(3,32)-1000-1 with weight decay", "Buzaglo et al. 2023, Fig. 6 and 15",

@@ -8,6 +8,7 @@ import pytest
 
 from recon_core.attacks.settings import AttackSettings
 from recon_core.config import BiasMode, TrainConfig, assign, assignments, parse_config
+from recon_core.presets import PRESETS, Size
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,16 @@ def test_a_network_without_biases_is_repeated_from_what_is_written_out() -> None
     again = parse_config(TrainConfig, values)
     assert again == config
     assert again.model.bias is BiasMode.NONE
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_the_papers_size_is_in_their_precision(name: str) -> None:
+    """Their code trains in float64; quick sizes do not, and a setting of one's own wins."""
+    assert PRESETS[name].config(Size.PAPER).model.dtype == "float64"
+    assert PRESETS[name].config(Size.QUICK).model.dtype == "float32"
+    assert PRESETS[name].config(Size.PAPER).training.recipe in ("paper", "sgd")
+
+
+def test_the_released_regression_model_is_a_preset() -> None:
+    config = PRESETS["cifar10-l2-released"].config(Size.PAPER)
+    assert (config.data.n, config.training.weight_decay, config.model.init_scale) == (500, 7.5e-4, 1e-4)

@@ -11,7 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from recon_core.analysis.arrays import Flags, Floats, Integers, above, flags, floats, integers
-from recon_core.analysis.margins import margin_distances, own_outputs
+from recon_core.analysis.margins import margin_distances, network_margin, own_outputs, sample_margins
 from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
 
@@ -20,7 +20,8 @@ class LeakAxis(StrEnum):
     """What SSIM is drawn against."""
 
     MARGIN = "margin"
-    """Distance to the margin (Haim et al. 2022, Fig. 4; Buzaglo et al. 2023, Fig. 14)."""
+    """Signed distance to the margin (Haim et al. 2022, Fig. 4; Buzaglo et al. 2023, Fig. 14); see
+    `analysis.margins.margin_distances`."""
     RELATIVE = "relative"
     """The same in units of the margin, so that models of any scale share an axis."""
     OUTPUT = "output"
@@ -38,7 +39,8 @@ class LeakScatter:
     outputs: Floats
     margin_distances: Floats
     relative_distances: Floats
-    """Distance over margin, 0 on the margin; NaN where the classes are not separated and there is no margin."""
+    """Distance over margin, 0 on the margin and below -1 where misclassified; NaN where no sample is classified
+    correctly and there is no margin."""
     labels: Integers
     on_margin: Flags
     mean_image: Floats | None
@@ -118,7 +120,7 @@ def leak_scatter(
         ssim=floats(ssim),
         outputs=floats(own_outputs(outputs, labels)),
         margin_distances=distances,
-        relative_distances=_relative(distances, floats(outputs)),
+        relative_distances=_relative(distances, network_margin(sample_margins(outputs, labels))),
         labels=integers(labels),
         on_margin=flags(on_margin),
         mean_image=None if mean_image is None else floats(mean_image),
@@ -149,10 +151,5 @@ def panels_frame(panels: Sequence[LeakPanel]) -> pd.DataFrame:
     )
 
 
-def _relative(distances: Floats, outputs: Floats) -> Floats:
-    """One output: distances count from the margin; several: from the rival class. Relative ones from the margin."""
-    margin = float(np.abs(outputs).min()) if outputs.shape[1] == 1 else float(distances.min())
-    if not margin > 0:
-        return np.full_like(distances, np.nan)
-    relative: Floats = distances / margin if outputs.shape[1] == 1 else distances / margin - 1.0
-    return relative
+def _relative(distances: Floats, margin: float | None) -> Floats:
+    return np.full_like(distances, np.nan) if margin is None else distances / margin

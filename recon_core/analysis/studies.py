@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from recon_core.analysis.arrays import Flags, Floats, Integers, above
 from recon_core.analysis.pairs import Images
@@ -116,6 +118,40 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread((values[0],), values[0], None, None)
     interval = over_seeds(values)
     return Spread(tuple(values), interval.mean, interval.low, interval.high)
+
+
+def difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Spread:
+    """Mean of `first` less mean of `second`, with Welch's t interval; without one where either was measured once."""
+    if not first or not second:
+        raise InputError(f"a difference needs at least 1 number on each side, got {len(first)} and {len(second)}")
+    mean = statistics.fmean(first) - statistics.fmean(second)
+    if min(len(first), len(second)) < 2:
+        return Spread((mean,), mean, None, None)
+    shares = [statistics.variance(values) / len(values) for values in (first, second)]
+    if sum(shares) == 0:
+        return Spread((mean,), mean, mean, mean)
+    squares = sum(share**2 / (len(values) - 1) for share, values in zip(shares, (first, second), strict=True))
+    freedom = sum(shares) ** 2 / squares
+    reach = float(stats.t.ppf((1 + confidence) / 2, df=freedom)) * math.sqrt(sum(shares))
+    return Spread((mean,), mean, mean - reach, mean + reach)
+
+
+def trend(values: Sequence[Sequence[float]], confidence: float = 0.95) -> Spread:
+    """Change from one value of the axis to the next: the slope over all models, with the t interval of regression.
+
+    `values` holds the models of each value of the axis, in its order. The interval is None where there are fewer than
+    three models or no value was measured twice: a line through two points always fits.
+    """
+    places = [float(place) for place, measured in enumerate(values) for _ in measured]
+    measured = [float(one) for several in values for one in several]
+    if len(set(places)) < 2:
+        raise InputError(f"a trend needs at least 2 values of the axis, got {len(set(places))}")
+    fitted = stats.linregress(places, measured)
+    slope = float(fitted.slope)
+    if len(measured) < 3 or all(len(several) < 2 for several in values):
+        return Spread((slope,), slope, None, None)
+    reach = float(stats.t.ppf((1 + confidence) / 2, df=len(measured) - 2)) * float(fitted.stderr)
+    return Spread((slope,), slope, slope - reach, slope + reach)
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ class PaperSettings(StationaritySettings):
         return self
 
 
-def _authors(lr_x: float, x_init_scale: float, lam_min: float, alpha: float) -> dict[str, Any]:
+def _authors(lr_x: float, x_init_scale: float, lam_min: float, alpha: float, lr_lam: float = 1e-4) -> dict[str, Any]:
     return {
         "recipe": "paper",
         "lr_x": lr_x,
-        "lr_lam": 1e-4,
+        "lr_lam": lr_lam,
         "x_init_scale": x_init_scale,
         "lam_min": lam_min,
         "alpha": alpha,
@@ -71,6 +71,10 @@ AUTHORS_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "mnist-b": _authors(0.282, 0.0017, 0.415, 19.2),
     "cifar10-a": _authors(0.555, 0.00089, 0.498, 19.1),
     "cifar10-b": _authors(0.346, 0.0045, 0.494, 21.7),
+    # Buzaglo et al. 2023: ten classes, and regression, where lam_min has no effect since signs are learnt.
+    "multiclass": _authors(0.00136, 6.2e-5, 0.203, 39.5, lr_lam=0.479),
+    "regression-a": _authors(0.95, 0.0197, 0.47, 90.0),
+    "regression-b": _authors(0.87, 0.0137, 0.44, 107.0),
 }
 
 

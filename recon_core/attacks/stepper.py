@@ -102,7 +102,8 @@ def make_engine(target: Target, settings: StationaritySettings, engine: Engine |
 
 
 class Start(NamedTuple):
-    """Where a seed begins: x (m, d) ~ N(0, scale^2), lam (m,) ~ U[0, 1], or U[-1, 1] where signs are learnt."""
+    """Where a seed begins: x (m, d) ~ N(0, scale^2), lam (m,) ~ U[0, 1], or N(0, 1) where signs are learnt,
+    as in the code of Buzaglo et al. 2023 for regression."""
 
     x: Tensor
     lam: Tensor
@@ -112,5 +113,5 @@ def draw_start(m: int, d: int, scale: float, seed: int, *, signed: bool) -> Star
     """Drawn in float32 on the CPU whatever the run's type and device, so that a seed means one start."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(m, d, generator=generator).mul_(scale)
-    lam = torch.rand(m, generator=generator)
-    return Start(x, lam * 2 - 1 if signed else lam)
+    draw = torch.randn if signed else torch.rand
+    return Start(x, draw(m, generator=generator))

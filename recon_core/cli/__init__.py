@@ -34,6 +34,7 @@ app.command("search")(reconstruct.search)
 app.command("match")(match.match)
 app.command("study")(study.study)
 app.command("report")(study.report)
+app.command("results")(study.results)
 app.command("cluster")(places.cluster)
 app.add_typer(runs.app, name="runs")
 

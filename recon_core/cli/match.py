@@ -133,6 +133,7 @@ def _image_findings(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{count['good']} of {count['of']} training images reconstructed with SSIM ({count['ssim_kind']}) above "
         f"{count['threshold']:g}, from {count['unique']} different candidates of {count['candidates']}",
+        *_other_window(count),
         f"protocol {settings['protocol']}, {merging}, vote {settings['vote']}, assignment {settings['assignment']}",
         f"chance level: the mean image alone matches {count['floor_mean_image']} of them",
     ]
@@ -149,6 +150,15 @@ def _image_findings(result: Mapping[str, Any]) -> list[str]:
     if count["capped"]:
         lines.append(f"{count['capped']} merges reached their limit; their SSIM may be overstated (see max_merged)")
     return lines
+
+
+def _other_window(count: Mapping[str, Any]) -> list[str]:
+    """Match runs from before 0.2.0 counted with one window only."""
+    from recon_core.matching.controls import WindowCount
+    from recon_core.matching.ssim import SsimKind
+
+    other = count.get("other")
+    return [] if other is None else [str(WindowCount(**{**other, "ssim_kind": SsimKind(other["ssim_kind"])}))]
 
 
 def _point_findings(result: Mapping[str, Any]) -> list[str]:

@@ -97,6 +97,27 @@ def report(
     out().print(str(write_report(store, run_id, target or Path(f"{run_id}.html"))), markup=False)
 
 
+def results(
+    context: typer.Context,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FILE", help="A .md, or an .html to print.", show_default="where the app reads it"
+        ),
+    ] = None,
+    draw: Annotated[bool, typer.Option(help="Draw the figures as well; takes a browser and some seconds.")] = True,
+) -> None:
+    """Every figure and table of both papers beside ours, built from the finished studies of the store."""
+    from recon_core.studies.paper_results import write_results
+    from recon_core.studies.results_files import default_target
+
+    store = store_of(context)
+    written = write_results(store, target or default_target(store), draw=draw)
+    out().print(str(written.page), markup=False)
+    if written.missing is not None:
+        note(written.missing)
+
+
 def _plan(name: str, size: str) -> StudyPlan:
     from recon_core.studies.catalogue import StudySize, find_study
     from recon_core.studies.custom import read_own

@@ -27,7 +27,7 @@ def train(
         str, typer.Option("--preset", "-p", help="Where to start from; see [b]presets[/b]. Or [b]none[/b].")
     ] = DEFAULT_PRESET,
     size: Annotated[
-        Size, typer.Option(help="Quick: seconds to minutes here. Paper: the papers' own, for a GPU.")
+        Size, typer.Option(help="Quick: seconds to minutes here. Paper: the papers' own, in float64, for a GPU.")
     ] = Size.QUICK,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="JSON or YAML file with settings.")] = None,
     settings: Annotated[

@@ -60,6 +60,13 @@ class Score:
         return self.evidence.matching.ssim
 
     @property
+    def other_ssim(self) -> Tensor | None:
+        """(n,), as `ssim`, with the other window: the papers' code has 3x3, Wang et al. 11x11; None where too small."""
+        if isinstance(self.evidence, PlanarEvidence):
+            raise InputError("points have no SSIM; see table() for their distances")
+        return self.evidence.matching.other_ssim
+
+    @property
     def reconstructions(self) -> Tensor:
         """(n, C, H, W) in [0, 1], in the order of the training images; all zeros without a candidate."""
         if isinstance(self.evidence, PlanarEvidence):
@@ -141,9 +148,11 @@ class Score:
 
     def __repr__(self) -> str:
         what = "points within" if isinstance(self.evidence, PlanarEvidence) else "images with SSIM above"
+        count = self.count()
+        other = f"; {count.other}" if isinstance(count, LeakCount) and count.other is not None else ""
         return (
-            f"Score({self.good()} of {self.data.n} training {what} {self.threshold:g}, chance level {self.chance}, "
-            f"{len(self.found)} candidates)"
+            f"Score({self.good()} of {self.data.n} training {what} {self.threshold:g}, chance level {self.chance}"
+            f"{other}, {len(self.found)} candidates)"
         )
 
     def _repr_html_(self) -> str:

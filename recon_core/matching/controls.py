@@ -15,7 +15,7 @@ from recon_core.errors import InputError
 from recon_core.matching.protocol import Matching, check_threshold
 from recon_core.matching.roc import Roc, roc
 from recon_core.matching.scaling import stretch
-from recon_core.matching.ssim import SsimKind, ssim
+from recon_core.matching.ssim import SsimKind, fits, ssim
 
 
 def chance_level(
@@ -30,6 +30,19 @@ def chance_level(
     if held_out is not None and held_out_of:
         levels.append(math.ceil(held_out * of / held_out_of))
     return max(levels)
+
+
+@dataclass(frozen=True)
+class WindowCount:
+    """The same reconstructions counted with the other SSIM window; a count depends on it, most of all on digits."""
+
+    ssim_kind: SsimKind
+    good: int
+    chance: int
+    """The chance level with this window."""
+
+    def __str__(self) -> str:
+        return f"{self.good} with the {self.ssim_kind.window} (chance level {self.chance})"
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,8 @@ class LeakCount:
     candidates: int
     """Larger pools match more by chance, so this control is only as good as its pool is large."""
     untrained_candidates: int | None
+    other: WindowCount | None = None
+    """None where the images are too small for the other window."""
 
     @property
     def chance(self) -> int:
@@ -102,6 +117,8 @@ class Evidence:
     """The same training images matched with candidates of an untrained network."""
     non_members: Matching | None = None
     """Images outside the training set, centred with the training mean, matched with the same candidates."""
+    mean_image_other: Tensor | None = None
+    """(N,), as `mean_image`, with the other window."""
 
     def __post_init__(self) -> None:
         for name, control in (("untrained", self.untrained), ("non-member", self.non_members)):
@@ -125,8 +142,9 @@ class Evidence:
         return Controlled(self.matching, self.untrained, self.non_members)
 
     @classmethod
-    def of(cls, matchings: Controlled[Matching], mean_image: Tensor) -> Evidence:
-        return cls(matchings.members, mean_image, matchings.untrained, matchings.non_members)
+    def of(cls, matchings: Controlled[Matching], mean_image: Tensor, other: Tensor | None = None) -> Evidence:
+        """`other` are the mean image's scores with the other window."""
+        return cls(matchings.members, mean_image, matchings.untrained, matchings.non_members, other)
 
     def at(self, threshold: float) -> LeakCount:
         check_threshold(threshold)
@@ -144,7 +162,27 @@ class Evidence:
             capped=int(self.matching.capped.sum()),
             candidates=self.matching.candidates,
             untrained_candidates=None if self.untrained is None else self.untrained.candidates,
+            other=self._other_window(threshold),
         )
+
+    def _other_window(self, threshold: float) -> WindowCount | None:
+        scores = self.matching.other_ssim
+        if scores is None:
+            return None
+
+        def good(matching: Matching | None) -> int | None:
+            known = None if matching is None else matching.other_ssim
+            return None if known is None else int((known > threshold).sum())
+
+        mean_image = self.mean_image_other
+        chance = chance_level(
+            len(scores),
+            mean_image=None if mean_image is None else int((mean_image > threshold).sum()),
+            untrained=good(self.untrained),
+            held_out=good(self.non_members),
+            held_out_of=None if self.non_members is None else len(self.non_members.ssim),
+        )
+        return WindowCount(self.matching.settings.ssim.other, int((scores > threshold).sum()), chance)
 
     def membership(self) -> Roc:
         """SSIM as a test for membership: training images against images outside the training set."""
@@ -160,6 +198,11 @@ def score_mean_image(images: Tensor, mean: Tensor, kind: SsimKind = SsimKind.WAN
     """
     flat_out = stretch(mean.to(images).reshape(1, *images.shape[1:]))
     return ssim(images, flat_out.expand_as(images), kind)
+
+
+def score_mean_image_other(images: Tensor, mean: Tensor, kind: SsimKind) -> Tensor | None:
+    """`score_mean_image` with the other window than `kind`; None where it does not fit."""
+    return score_mean_image(images, mean, kind.other) if fits(images, kind.other) else None
 
 
 @dataclass(frozen=True)

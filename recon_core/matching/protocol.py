@@ -19,7 +19,7 @@ from recon_core.matching.assignment import Assignment, assign
 from recon_core.matching.merging import Stack, Vote, stack
 from recon_core.matching.neighbours import Neighbours, SearchSize, find_neighbours
 from recon_core.matching.scaling import stretch
-from recon_core.matching.ssim import SsimKind, ssim
+from recon_core.matching.ssim import SsimKind, fits, ssim
 from recon_core.matching.threads import one_thread
 
 # Laying out neighbours reads each of them once; this much is about the time of a large search.
@@ -124,6 +124,8 @@ class Matching:
     """Candidates left out because they hold NaN or infinity."""
     constant: int
     """Candidates left out because they are constant."""
+    other_ssim: Tensor | None = None
+    """(N,), the same reconstructions scored with the other window of `SsimKind`; None where that does not fit."""
 
     def merged(self, i: int) -> Tensor:
         """The candidates merged into reconstruction i, nearest first."""
@@ -170,6 +172,7 @@ class Prepared:
             images=self.images,
             reconstructions=reconstructions,
             ssim=ssim(self.images, reconstructions, settings.ssim).where(matched, math.nan),
+            other_ssim=_other_ssim(self.images, reconstructions, matched, settings.ssim.other),
             merged_counts=counts,
             merged_indices=self.neighbours.indices[chosen],
             nearest=self.neighbours.indices[:, 0].where(matched, -1),
@@ -231,6 +234,10 @@ def neighbours_kept(train_x: Tensor, settings: MatchSettings) -> int:
 def match(train_x: Tensor, mean: Tensor, candidates: Tensor, settings: MatchSettings) -> Matching:
     """Match once: `prepare` and `merge`."""
     return prepare(train_x, mean, candidates, settings).merge()
+
+
+def _other_ssim(images: Tensor, reconstructions: Tensor, matched: Tensor, kind: SsimKind) -> Tensor | None:
+    return ssim(images, reconstructions, kind).where(matched, math.nan) if fits(images, kind) else None
 
 
 def _within(neighbours: Neighbours, settings: MatchSettings) -> Tensor:

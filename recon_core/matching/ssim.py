@@ -26,6 +26,16 @@ class SsimKind(StrEnum):
     """3x3 gaussian window with mirrored borders: what both papers' code calls through kornia."""
 
     @property
+    def other(self) -> SsimKind:
+        """The other window, whose count stands beside this one's."""
+        return SsimKind.AUTHORS if self is SsimKind.WANG else SsimKind.WANG
+
+    @property
+    def window(self) -> str:
+        """Its size, in words for a sentence."""
+        return "11x11 window" if self is SsimKind.WANG else "papers' 3x3 window"
+
+    @property
     def radius(self) -> int:
         return 5 if self is SsimKind.WANG else 1
 
@@ -53,6 +63,11 @@ def ssim(x: Tensor, y: Tensor, kind: SsimKind = SsimKind.WANG) -> Tensor:
     return scores.clamp_(-1.0, 1.0)  # rounding puts a copy of a flat image up to 6e-6 beyond
 
 
+def fits(images: Tensor, kind: SsimKind) -> bool:
+    """Whether images (N, C, H, W) are as large as this window asks for."""
+    return min(images.shape[2:]) >= kind.smallest_side
+
+
 def ssim_map(x: Tensor, y: Tensor, kind: SsimKind = SsimKind.WANG) -> Tensor:
     """Where a pair agrees: (P, C, H, W) twice -> (P, C, H', W'); `wang` loses 5 pixels at every border."""
     _check(x, y, kind)
@@ -62,7 +77,7 @@ def ssim_map(x: Tensor, y: Tensor, kind: SsimKind = SsimKind.WANG) -> Tensor:
 
 def _check(x: Tensor, y: Tensor, kind: SsimKind) -> None:
     check_pairs(x, y)
-    if min(x.shape[2:]) < kind.smallest_side:
+    if not fits(x, kind):
         side = kind.smallest_side
         raise InputError(
             f"SSIM {kind} needs images of at least {side}x{side} pixels, got {x.shape[2]}x{x.shape[3]}"

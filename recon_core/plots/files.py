@@ -42,6 +42,11 @@ def write_figures(
     return WrittenFigures((*paths, *(path for _, path in wanted if missing is None)), missing)
 
 
+def write_pngs(figures: Mapping[Path, go.Figure], scale: float = 1.0) -> str | None:
+    """One PNG for each figure; a sentence where they could not be made."""
+    return _write_static([(drawn, path) for path, drawn in figures.items()], scale) if figures else None
+
+
 def figure_html(drawn: go.Figure) -> bytes:
     """One page to explore, needing no network and no other file."""
     page: str = drawn.to_html(include_plotlyjs=True, full_html=True)
@@ -62,7 +67,7 @@ def can_draw_png() -> bool:
     return chromium.find_browser(skip_local=False) is not None
 
 
-def _write_static(wanted: Sequence[tuple[go.Figure, Path]]) -> str | None:
+def _write_static(wanted: Sequence[tuple[go.Figure, Path]], scale: float = _SCALE) -> str | None:
     """All at once, since starting the browser is what takes time; a sentence where it cannot be started."""
     if importlib.util.find_spec("kaleido") is None:
         return "PNG, SVG and PDF need the package kaleido; install the requirements again, or use the .html files"
@@ -73,7 +78,7 @@ def _write_static(wanted: Sequence[tuple[go.Figure, Path]]) -> str | None:
             file=[str(path) for _, path in wanted],
             width=[drawn.layout.width for drawn, _ in wanted],
             height=[drawn.layout.height for drawn, _ in wanted],
-            scale=_SCALE,
+            scale=scale,
         )
     except (errors.ChromeNotFoundError, errors.BrowserFailedError, errors.BrowserDepsError):
         return _NO_BROWSER

@@ -27,11 +27,21 @@ from recon_core.plots.style import (
     ssim_name,
 )
 
-AXIS_TITLES = {
+_NAMES = {
     LeakAxis.MARGIN: "distance to the margin",
     LeakAxis.RELATIVE: "relative distance to the margin",
     LeakAxis.OUTPUT: "model output φ(x)",
 }
+AXIS_TITLES = {
+    LeakAxis.MARGIN: "signed distance to the margin, q − γ",
+    LeakAxis.RELATIVE: "signed distance to the margin, q/γ − 1",
+    LeakAxis.OUTPUT: "model output φ(x)",
+}
+# Behind every figure with such an axis, since papers and programs differ in it.
+DISTANCE_NOTE = (
+    "q: y φ, or the true class's output less the best other; γ: the smallest q of a correctly classified sample; "
+    "misclassified samples lie at or below −γ"
+)
 # Shape as well as colour says the class, for prints in grey.
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star", "pentagon", "hexagon", "triangle-down")
 _COLOURS = (BLUE, ORANGE, SKY, PURPLE, BLACK, GREY)
@@ -78,7 +88,7 @@ def plot_leakage(
         if error is not None
     ]
     caption = "; ".join([_count_text(scatter, threshold), conditions(settings, threshold), *errors])
-    drawn = figure(f"SSIM against {AXIS_TITLES[axis]}", caption, AXIS_TITLES[axis], ssim_name(settings))
+    drawn = figure(f"SSIM against {_NAMES[axis]}", caption, AXIS_TITLES[axis], ssim_name(settings))
     if show_controls:
         _add_controls(drawn, scatter, axis)
     for trace in _class_traces(scatter, axis, class_names, chosen):
@@ -107,7 +117,7 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
     )
     said = sorted({conditions(panel.settings, threshold) for panel in panels})
     caption = f"{' / '.join(said)}; chance level: the mean image alone or, where attacked, an untrained network"
-    dress(drawn, f"SSIM against {AXIS_TITLES[axis]}, model by model", caption)
+    dress(drawn, f"SSIM against {_NAMES[axis]}, model by model", caption)
     named: set[str] = set()
     for index, panel in enumerate(panels):
         place = {"row": index // columns + 1, "col": index % columns + 1}

@@ -65,3 +65,11 @@ def dress(drawn: go.Figure, title: str, caption: str) -> None:
     )
     drawn.update_xaxes(zeroline=False, showline=True, linecolor=GREY, ticks="outside")
     drawn.update_yaxes(zeroline=False, showline=True, linecolor=GREY, ticks="outside")
+
+
+def without_title(drawn: go.Figure) -> go.Figure:
+    """A copy for a page whose heading is the title."""
+    untitled = go.Figure(drawn).update_layout(title=None, margin={"t": 60 if drawn.layout.annotations else 30})
+    if drawn.data and drawn.data[0].type == "table":  # no axis below it that needs room
+        untitled.update_layout(height=drawn.layout.height - 140, margin={"b": 10})
+    return untitled

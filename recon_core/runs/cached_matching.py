@@ -55,7 +55,9 @@ class CachedMatcher:
             prepared = self.prepare(images, mean, candidates)
             matching = prepared.merge()
             others = [prepared.merge(factor).ssim for factor in factors]
+            other = {} if matching.other_ssim is None else {"other_ssim": matching.other_ssim}
             return {
+                **other,
                 "reconstructions": matching.reconstructions,
                 "ssim": matching.ssim,
                 "merged_counts": matching.merged_counts,

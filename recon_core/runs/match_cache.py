@@ -18,7 +18,7 @@ from recon_core.store.private import close_to_others, private_folder, refuse_lin
 
 SIZE_LIMIT = 2 << 30
 """Bytes; the least recently used entries go first."""
-VERSION = 1
+VERSION = 2
 """Part of every key: raise it when the numbers behind a key change their meaning."""
 
 _DIGEST_BYTES = 32

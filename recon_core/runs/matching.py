@@ -11,7 +11,14 @@ from torch import Tensor
 
 from recon_core.config import parse_config
 from recon_core.data import TaskData
-from recon_core.matching.controls import Evidence, LeakCount, SeedInterval, over_seeds, score_mean_image
+from recon_core.matching.controls import (
+    Evidence,
+    LeakCount,
+    SeedInterval,
+    over_seeds,
+    score_mean_image,
+    score_mean_image_other,
+)
 from recon_core.matching.protocol import Matching, Protocol
 from recon_core.matching.roc import roc
 from recon_core.runs.cached_matching import Batch, CachedMatcher, Scored
@@ -105,8 +112,11 @@ def match_image_source(
     members, untrained, others = scored.members, scored.untrained, scored.non_members
     by_seed = _match_seeds(source, matcher, pairs.members.images, tell)
     images = (data.train_x + data.mean).clamp(0.0, 1.0)
+    window = matcher.settings.ssim
     evidence = Evidence.of(
-        scored.map(lambda each: each.matching), score_mean_image(images, data.mean, matcher.settings.ssim)
+        scored.map(lambda each: each.matching),
+        score_mean_image(images, data.mean, window),
+        score_mean_image_other(images, data.mean, window),
     )
     count = evidence.at(config.threshold)
     membership = None if others is None else evidence.membership()
@@ -182,9 +192,10 @@ def image_sentence(count: LeakCount) -> str:
         controls.append(f"an untrained network's candidates {count.floor_untrained}")
     if count.non_members is not None:
         controls.append(f"{count.non_members} of {count.non_members_of} held-out images match")
+    other = "" if count.other is None else f"; {count.other}"
     return (
         f"{count.good} of {count.of} training images reconstructed with SSIM ({count.ssim_kind}) above "
-        f"{count.threshold:g}, from {count.unique} different candidates; for comparison, {', '.join(controls)}"
+        f"{count.threshold:g}, from {count.unique} different candidates; for comparison, {', '.join(controls)}{other}"
     )
 
 
@@ -228,6 +239,7 @@ def _image_tensors(source: MatchSource, members: Scored, mean_image: Tensor) -> 
         "images": matching.images,
         "reconstructions": matching.reconstructions,
         "ssim": matching.ssim,
+        **({} if matching.other_ssim is None else {"other_ssim": matching.other_ssim}),
         "merged_counts": matching.merged_counts,
         "merged_indices": matching.merged_indices,
         "nearest": matching.nearest,

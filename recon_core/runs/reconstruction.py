@@ -73,6 +73,8 @@ class ReconstructConfig(Frozen):
     model: str
     """Id of the run that holds the model."""
     settings: SerializeAsAny[AttackSettings] = AttackSettings()
+    m_from_rank: bool = False
+    """Whether m follows from the model's weights and was not chosen; see `usual_candidates`."""
     known_init: bool = False
     baseline: Baseline | None = None
     inversion_ranges: Literal["inversion", "reconstruction"] = "inversion"

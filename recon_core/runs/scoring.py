@@ -19,7 +19,7 @@ from recon_core.devices import pick_device
 from recon_core.matching.controls import Controlled, Evidence, chance_level, score_mean_image
 from recon_core.matching.planar import PlanarMatching, match_points
 from recon_core.matching.protocol import MatchSettings, Prepared
-from recon_core.matching.ssim import SsimKind
+from recon_core.matching.ssim import SsimKind, fits
 from recon_core.runs.cached_matching import Batch, CachedMatcher
 from recon_core.runs.match_cache import MatchCache
 from recon_core.runs.match_source import MatchConfig, MatchInput
@@ -112,9 +112,10 @@ class LaidOut:
         chosen = settings or self.members.settings
         with torch.no_grad():
             merged = self.prepared.map(lambda prepared: replace(prepared, settings=chosen).merge())
-            if chosen.ssim not in self._mean_scores:  # no slider changes them
-                self._mean_scores[chosen.ssim] = score_mean_image(self.members.images, self.mean, chosen.ssim).cpu()
-        return Evidence.of(merged, self._mean_scores[chosen.ssim])
+            for kind in (chosen.ssim, chosen.ssim.other):
+                if kind not in self._mean_scores and fits(self.members.images, kind):  # no slider changes them
+                    self._mean_scores[kind] = score_mean_image(self.members.images, self.mean, kind).cpu()
+        return Evidence.of(merged, self._mean_scores[chosen.ssim], self._mean_scores.get(chosen.ssim.other))
 
 
 def score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, architecture_of
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.models import AttackModel
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings, usual_candidates
 from recon_core.studies.plan import StudyPlan, Variant
 from recon_core.studies.settings import ATTACK, MATCH, nested
 
@@ -36,6 +37,8 @@ class Cell:
     seed: int
     training: TrainConfig
     attack: AttackSettings
+    m_from_rank: bool
+    """Whether the attack takes twice the rank of the trained model's first layer; `attack.m` is then a guess from n."""
     match: Mapping[str, Any]
     """What the match run is asked for, but for its runs."""
     architecture: Architecture
@@ -88,20 +91,31 @@ def _checked_cell(values: dict[str, dict[str, Any]], panel: str, point: str, ref
     outputs = sides if training.data.task == "multiclass" else 1
     architecture = architecture_of(training.model, source.shape, outputs)
     with torch.device("meta"):  # sizes are all that is needed
-        model = AttackModel(Network(architecture), training)
-    # What the papers did: twice as many candidates as there were samples, and no knowledge of images.
-    attack = attack_settings(model, {"recipe": "fast", "m": 2 * n, "snapshots": _SNAPSHOTS, **given})
+        # The attack that the command line and the dashboard would make. The rank is known after training only.
+        model = AttackModel(Network(architecture), training, expected_rank=n)
+    attack = attack_settings(model, {"snapshots": _SNAPSHOTS, **given})
     parse_config(MatchConfig, {"runs": ["reconstruct-1"], **matched})
-    return Cell(panel, point, reference, seed, training, attack, matched, architecture, n)
+    return Cell(panel, point, reference, seed, training, attack, "m" not in given, matched, architecture, n)
 
 
-def attack_request(cell: Cell, model_run: str) -> ReconstructConfig:
-    return ReconstructConfig(model=model_run, settings=cell.attack)
+def attack_request(cell: Cell, model_run: str, model: AttackModel | None = None) -> ReconstructConfig:
+    """The attack on a trained `model`; before there is one, the same but for an m that follows from it."""
+    settings = cell.attack
+    if cell.m_from_rank and model is not None:
+        settings = settings.model_copy(update={"m": usual_candidates(model)})
+    return ReconstructConfig(model=model_run, settings=settings, m_from_rank=cell.m_from_rank)
 
 
 def floor_request(cell: Cell, model_run: str) -> ReconstructConfig:
-    """The cell's attack on the network it started from, whose candidates match only by chance."""
-    return ReconstructConfig(model=model_run, settings=cell.attack, baseline=Baseline.UNTRAINED)
+    """The cell's attack on the network it started from, whose candidates match only by chance.
+
+    It stands beside all models of a shape, so it gets the most dimensions any of them can have: one for each sample.
+    """
+    settings = cell.attack
+    shape = cell.architecture
+    if shape.dense and getattr(settings, "rank", 0) is None:
+        settings = settings.model_copy(update={"rank": min(cell.n, math.prod(shape.input_shape), shape.widths[0])})
+    return ReconstructConfig(model=model_run, settings=settings, baseline=Baseline.UNTRAINED)
 
 
 def match_request(cell: Cell, attack_run: str, untrained_run: str | None) -> MatchConfig:

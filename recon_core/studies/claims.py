@@ -1,27 +1,45 @@
-"""What a paper says of an experiment, held against what was measured here."""
+"""What a paper says of an experiment, held against what was measured here.
+
+One function for each kind of claim gives the sentence, the numbers in it and the verdict. A claim agrees where the 95%
+interval of the number it is about says so, does not where the interval says the contrary, and else is not decided:
+with one seed there is no interval, so nothing is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from recon_core.analysis.studies import CONTROLS, CurvePoint, Measure, StudyCurve
+from recon_core.analysis.studies import CONTROLS, CurvePoint, Measure, Spread, StudyCurve, difference, spread, trend
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults
 
 # A test error that moves by less than this hardly changes.
 _STEADY = 0.05
+# Fewer images than this above the chance level are none.
+_NOTHING = 1.0
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`agrees` is None where the interval leaves it open; `numbers` are those in the sentence, by name."""
+
+    agrees: bool | None
+    sentence: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`agrees` is None where too little was measured to say."""
+    """One claim in one panel. `agrees` is None where too little was measured to say."""
 
     claim: PaperClaim
     panel: str
     agrees: bool | None
     sentence: str
     """What was found, in numbers."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -40,27 +58,32 @@ def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
     found = None if good is None else _CHECKS[claim.check](results, good)
     if found is None:
         return Verdict(claim, panel, None, "too few models are finished")
-    return Verdict(claim, panel, *found)
-
-
-Finding = tuple[bool | None, str]
+    return Verdict(claim, panel, found.agrees, found.sentence, found.numbers)
 
 
 def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
+    """The best of k values is picked, so its interval against the first one is Bonferroni's, of 1 - 0.05 / k."""
     first = good.at(results.plan.points[0].label)
     others = [point for point in good.points if point is not first]
     if first is None or not others:
         return None
     best = max(others, key=lambda point: point.spread.mean)
     higher = [point for point in others if point.spread.mean > first.spread.mean]
+    confidence = 1 - (1 - _CONFIDENCE) / len(others)
+    gain = _gain(best, first, confidence)
     sentence = (
-        f"{_count(first)} at {first.label}; {len(higher)} of {len(others)} other values have more, "
-        f"the most {_count(best)} at {best.label}{_certainty(first, best)}"
+        f"{_count(first)} at {first.label}; {len(higher)} of {len(others)} other values have more, the most "
+        f"{_count(best)} at {best.label}; difference {_interval(gain)}, the best of {len(others)} taken into account"
     )
+    numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": len(higher), "gain": gain.mean}
     for reference in good.references:
-        relation = "above" if best.spread.mean > reference.spread.mean else "not above"
+        over = _gain(best, reference, confidence)
+        relation = {True: "above", False: "below", None: "not told apart from"}[_sign(over)]
         sentence += f"; that is {relation} {reference.label} with {_count(reference)}"
-    return bool(higher), sentence
+        numbers[f"over {reference.label}"] = over.mean
+    # No value can agree where all gains are surely not above 0.
+    contrary = all(_sign(_gain(point, first, confidence)) is False for point in others)
+    return Finding(True if _sign(gain) else False if contrary else None, sentence, numbers)
 
 
 def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -71,12 +94,13 @@ def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None
     if first is None or best is None or len(good.points) < 2:
         return None
     if first is best:
-        return None, f"no value raises the count above that at {start}, so the question does not arise"
+        return Finding(None, f"no value raises the count above that at {start}, so the question does not arise")
+    gain = _gain(best, first)
     sentence = (
         f"at {best.label}, where most images are reconstructed, {best.spread} of {best.of} samples sit on the margin, "
-        f"against {first.spread} at {first.label}"
+        f"against {first.spread} at {first.label}; difference {_interval(gain)}"
     )
-    return best.spread.mean > first.spread.mean, sentence
+    return Finding(_sign(gain), sentence, {"first": first.spread.mean, "best": best.spread.mean, "gain": gain.mean})
 
 
 def _grows(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -93,43 +117,62 @@ def _share_falls(results: StudyResults, good: StudyCurve) -> Finding | None:
 
 
 def _trend(curve: StudyCurve, *, rising: bool) -> Finding | None:
-    """From the first value to the last, and by the signs of all pairs in between (Kendall's tau)."""
+    """The slope of a line over all models, each value of the axis one step from the next."""
     if len(curve.points) < 2:
         return None
-    means = [point.spread.mean for point in curve.points]
-    pairs = [(before, after) for index, before in enumerate(means) for after in means[index + 1 :]]
-    tau = sum((after > before) - (after < before) for before, after in pairs) / len(pairs)
+    slope = trend([point.spread.values for point in curve.points])
     first, last = curve.points[0], curve.points[-1]
-    show = _percent if curve.measure is Measure.SHARE else _count
-    sentence = f"{show(first)} at {first.label}, {show(last)} at {last.label} (Kendall's tau {tau:+.2f})"
-    ends = last.spread.mean - first.spread.mean
-    return (tau > 0 and ends > 0) if rising else (tau < 0 and ends < 0), sentence
+    share = curve.measure is Measure.SHARE
+    show: Callable[[CurvePoint], str] = _percent if share else _count
+    sentence = f"{show(first)} at {first.label}, {show(last)} at {last.label}; from one value to the next " + _interval(
+        slope, percent=share
+    )
+    upward = _sign(slope)
+    agrees = None if upward is None else upward is rising
+    return Finding(agrees, sentence, {"first": first.spread.mean, "last": last.spread.mean, "slope": slope.mean})
 
 
 def _some_everywhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     beyond = {point.label: _beyond_chance(results, good.panel, point) for point in good.points}
-    none = [label for label, count in beyond.items() if count <= 0]
+    signs = {label: _sign(above) for label, above in beyond.items()}
     shown = ", ".join(f"{point.label}: {_count(point)}" for point in good.points)
+    numbers = {f"above chance at {label}": above.mean for label, above in beyond.items()}
+    none = [label for label, above in beyond.items() if signs[label] is False or above.high == above.mean == 0]
+    unsure = [label for label in beyond if signs[label] is None and label not in none]
     if none:
-        return False, f"not above the chance level at {', '.join(none)}; {shown}"
-    return True, f"above the chance level everywhere; {shown}"
+        return Finding(False, f"not above the chance level at {', '.join(none)}; {shown}", numbers)
+    if unsure:
+        return Finding(None, f"not surely above the chance level at {', '.join(unsure)}; {shown}", numbers)
+    return Finding(True, f"above the chance level everywhere; {shown}", numbers)
 
 
 def _below_reference(results: StudyResults, good: StudyCurve) -> Finding | None:
-    if not good.references:
+    """By shares: models of a study may have been trained on different numbers of images."""
+    share = results.curve(good.panel, Measure.SHARE)
+    if share is None or not share.references:
         return None
-    reference = good.references[0]
-    lower = [point for point in good.points if point.spread.mean < reference.spread.mean]
-    shown = ", ".join(f"{point.label}: {_count(point)}" for point in good.points)
-    return len(lower) == len(good.points), f"{_count(reference)} at {reference.label}; {shown}"
+    reference = share.references[0]
+    lacks = {point.label: _gain(reference, point) for point in share.points}
+    signs = [_sign(lack) for lack in lacks.values()]
+    shown = ", ".join(f"{point.label}: {_percent(point)}" for point in share.points)
+    agrees = True if all(signs) else False if False in signs else None
+    sentence = (
+        f"{_percent(reference)} of the images at {reference.label}; {shown}; each less than that by "
+        + ", ".join(_interval(lack, percent=True) for lack in lacks.values())
+    )
+    return Finding(agrees, sentence, {label: lack.mean for label, lack in lacks.items()})
 
 
 def _reference_fails(results: StudyResults, good: StudyCurve) -> Finding | None:
     if not good.references:
         return None
     reference = good.references[0]
-    count = _beyond_chance(results, good.panel, reference)
-    return count <= 0, f"{_count(reference)} at {reference.label}, {max(0.0, count):.3g} above the chance level"
+    above = _beyond_chance(results, good.panel, reference)
+    agrees = None if above.low is None or above.high is None else True if above.high < _NOTHING else None
+    if _sign(above):
+        agrees = False
+    sentence = f"{_count(reference)} at {reference.label}, {_interval(above)} above the chance level"
+    return Finding(agrees, sentence, {"above chance": above.mean})
 
 
 def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -138,17 +181,35 @@ def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | Non
         return None
     low = min(error.points, key=lambda point: point.spread.mean)
     high = max(error.points, key=lambda point: point.spread.mean)
-    sentence = f"test error from {_percent(low)} at {low.label} to {_percent(high)} at {high.label}"
-    return high.spread.mean - low.spread.mean < _STEADY, sentence
+    span = _gain(high, low)
+    agrees = None if span.low is None or span.high is None else True if span.high < _STEADY else None
+    if span.low is not None and span.low >= _STEADY:
+        agrees = False
+    sentence = (
+        f"test error from {_percent(low)} at {low.label} to {_percent(high)} at {high.label}; difference "
+        f"{_interval(span, percent=True)}, steady if below {_STEADY:.0%}"
+    )
+    return Finding(agrees, sentence, {"low": low.spread.mean, "high": high.spread.mean, "span": span.mean})
 
 
-def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> float:
-    """The count less its chance level: the highest of its controls."""
-    controls = (results.curve(panel, measure) for measure in CONTROLS)
-    known = [
-        at.spread.mean for control in controls if control is not None and (at := control.at(point.label)) is not None
-    ]
-    return point.spread.mean - max(known, default=0.0)
+def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> Spread:
+    """The count less its chance level, the highest of its controls, model by model."""
+    above = []
+    for row, good in zip(point.rows, point.spread.values, strict=True):
+        controls = [value for measure in CONTROLS if (value := row.value(measure)) is not None]
+        above.append(good - max(controls, default=0.0))
+    return spread(above)
+
+
+def _gain(point: CurvePoint, over: CurvePoint, confidence: float = _CONFIDENCE) -> Spread:
+    return difference(point.spread.values, over.spread.values, confidence)
+
+
+def _sign(found: Spread) -> bool | None:
+    """True where the whole interval is above 0, False where it is below; None where it holds 0 or there is none."""
+    if found.low is None or found.high is None or found.low <= 0 <= found.high:
+        return None
+    return found.low > 0
 
 
 def _count(point: CurvePoint) -> str:
@@ -159,11 +220,15 @@ def _percent(point: CurvePoint) -> str:
     return f"{point.spread.mean:.1%}"
 
 
-def _certainty(first: CurvePoint, best: CurvePoint) -> str:
-    """Whether the intervals say so too. The best of many is picked, so this is the least one should ask."""
-    if first.spread.high is None or best.spread.low is None:
-        return " (one seed, so no interval)"
-    return "" if best.spread.low > first.spread.high else " (their 95% intervals overlap)"
+def _interval(found: Spread, *, percent: bool = False) -> str:
+    """A difference, which may be negative, with its interval."""
+
+    def show(value: float) -> str:
+        return f"{value:+.1%}" if percent else f"{value:+.3g}"
+
+    if found.low is None or found.high is None:
+        return f"{show(found.mean)} (one seed, so no interval)"
+    return f"{show(found.mean)} ({show(found.low)} to {show(found.high)})"
 
 
 _CHECKS: dict[Check, Callable[[StudyResults, StudyCurve], Finding | None]] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from recon_core.analysis.frames import Tabular
 from recon_core.analysis.leakage import LeakAxis, panels_frame
 from recon_core.analysis.studies import Measure, StudyCurve
-from recon_core.plots.leakage import plot_leakage_panels
+from recon_core.plots.leakage import DISTANCE_NOTE, plot_leakage_panels
 from recon_core.plots.model import plot_models
 from recon_core.plots.mosaic import image_mosaic
 from recon_core.plots.studies import Series, Strip, StudyAxis, aligned_strips, plot_curves
@@ -142,7 +142,7 @@ def _scatter(store: RunStore, results: StudyResults, panel: str) -> Iterator[Stu
         yield StudyFigure(
             _name("scatter", panel),
             _heading("SSIM and distance to the margin", panel),
-            scatter_finding(found.found, threshold, found.missing),
+            f"{scatter_finding(found.found, threshold, found.missing)} Distance: {DISTANCE_NOTE}.",
             plot_leakage_panels(found.found, LeakAxis.RELATIVE, threshold),
             table=panels_frame(found.found),
         )

@@ -22,6 +22,7 @@ from recon_core.runs.keys import (
     training_key,
 )
 from recon_core.runs.match_request import create_match
+from recon_core.runs.models import model_of
 from recon_core.runs.requests import create_reconstruction, create_training
 from recon_core.scheduling import Ended
 from recon_core.scheduling.queue import waiting
@@ -338,7 +339,8 @@ class StepGraph:
             case StepKind.TRAIN:
                 return create_training(self._store, cell.training, name)
             case StepKind.ATTACK:
-                return create_reconstruction(self._store, attack_request(cell, above[0]), name)
+                model = model_of(self._store.open(above[0]))
+                return create_reconstruction(self._store, attack_request(cell, above[0], model), name)
             case StepKind.FLOOR:
                 return create_reconstruction(self._store, floor_request(cell, above[0]), name)
             case StepKind.MATCH:

@@ -23,7 +23,7 @@ _TRAINED = (
 )  # fmt: skip
 _COUNTED = (
     "good", "unique", "of", "floor_mean_image", "floor_untrained", "non_members", "non_members_of", "threshold",
-    "merge_factor", "ssim_kind", "candidates",
+    "merge_factor", "ssim_kind", "candidates", "other_good", "other_chance", "other_ssim_kind",
 )  # fmt: skip
 
 
@@ -121,7 +121,8 @@ def _count(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Images count by SSIM, points of the plane by whether a candidate is near."""
     if result.get("kind") == "images":
         count: Mapping[str, Any] = result["count"]
-        return count
+        other = count.get("other") or {}
+        return {**count, **{f"other_{name}": value for name, value in other.items()}}
     near = result["counts"][0]
     return {**near, "good": near["recovered"], "candidates": result["candidates"]}
 

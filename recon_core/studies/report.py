@@ -19,6 +19,7 @@ from plotly.offline import get_plotlyjs
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.plots.studies import Strip
+from recon_core.plots.style import without_title
 from recon_core.runs.commands import offered_command
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE
@@ -143,11 +144,8 @@ def _section(item: StudyFigure) -> str:
 def _figure(figure: go.Figure, name: str) -> str:
     """The section has its title, so the figure goes without; what it says below that stands above it."""
     caption = figure.layout.title.subtitle.text or ""
-    untitled = type(figure)(figure).update_layout(title=None, margin={"t": 60 if figure.layout.annotations else 30})
-    if figure.data and figure.data[0].type == "table":  # no axis below it that needs room
-        untitled.update_layout(height=figure.layout.height - 140, margin={"b": 10})
     drawn = plotly.io.to_html(
-        untitled,
+        without_title(figure),
         include_plotlyjs=False,
         full_html=False,
         div_id=f"figure-{name}",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recon_core.config import parse_config
+from recon_core.devices import hardware
 from recon_core.errors import AfterimageError
 from recon_core.runs.commands import PROGRAM
 from recon_core.runs.listening import Listener
@@ -191,6 +192,7 @@ class _Study:
             "done": len(done),
             "failed": [{"cell": cell.id, "message": cell.message} for cell in failed],
             "shared": sum(bool(cell.shared) for cell in cells),
+            "hardware": hardware(),
         }
         message = f"{len(done)} of {len(cells)} models trained, attacked and matched"
         if halted:

@@ -144,7 +144,7 @@ class ImagePool:
             capped=flags(members.capped),
             nearest=integers(members.nearest),
             auc=None if found.non_members is None else found.membership().auc,
-            evidence=Evidence.of(found.matchings.map(_scores_only), found.mean_image),
+            evidence=Evidence.of(found.matchings.map(_scores_only), found.mean_image, found.mean_image_other),
         )
 
     def pair(self, view: PairView, sample: int, shown: int = SHOWN_CANDIDATES) -> PairDetail:

@@ -13,7 +13,7 @@ import torch
 from recon_core.analysis.counts import count_by_factor, count_by_threshold, roc_curve, sorted_ssim
 from recon_core.analysis.frames import write_frame
 from recon_core.analysis.leakage import leak_scatter
-from recon_core.analysis.margins import margin_distances, own_outputs
+from recon_core.analysis.margins import margin_distances, network_margin, own_outputs, sample_margins
 from recon_core.analysis.models import ModelTable, model_row
 from recon_core.analysis.multipliers import multiplier_histogram
 from recon_core.analysis.pairs import best_pairs
@@ -35,7 +35,20 @@ def test_multiclass_margin_is_the_lead_over_the_best_rival() -> None:
     outputs = torch.tensor([[5.0, 1.0, 3.0], [0.0, 4.0, 6.0]])
     labels = torch.tensor([0, 1])
     assert own_outputs(outputs, labels).tolist() == [5.0, 4.0]
-    assert margin_distances(outputs, labels).tolist() == [2.0, -2.0]
+    assert sample_margins(outputs, labels).tolist() == [2.0, -2.0]
+    assert margin_distances(outputs, labels).tolist() == [0.0, -4.0]
+
+
+def test_two_classes_have_one_distance_however_many_outputs_tell_them_apart() -> None:
+    """One output phi, or two outputs 0 and phi: the same margins, and a misclassified sample is on the wrong side."""
+    phi, labels = torch.tensor([[3.0], [-2.0], [1.5], [0.5], [-4.0]]), torch.tensor([1, 0, 1, 0, 1])
+    both = torch.cat([torch.zeros_like(phi), phi], dim=1)
+    assert torch.equal(margin_distances(phi, labels), margin_distances(both, labels))
+    assert margin_distances(phi, labels).tolist() == [1.5, 0.5, 0.0, -2.0, -5.5]
+    assert network_margin(sample_margins(phi, labels)) == 1.5
+    wrong = torch.tensor([False, False, False, True, True])
+    assert torch.equal(margin_distances(phi, labels) <= -1.5, wrong)
+    assert margin_distances(-phi[:3], labels[:3]).tolist() == [-3.0, -2.0, -1.5]  # none is right: no margin to shift by
 
 
 def test_scatter_keeps_rows_together_and_ranks() -> None:

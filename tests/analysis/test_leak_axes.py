@@ -34,15 +34,15 @@ def test_relative_distance_does_not_know_the_scale() -> None:
 
 def test_relative_distance_of_several_classes_is_0_on_the_margin() -> None:
     scatter = scatter_of([[5.0, 1.0, 3.0], [0.0, 7.0, 6.0]], [0, 1])
-    assert scatter.margin_distances.tolist() == [2.0, 1.0]
+    assert scatter.margin_distances.tolist() == [1.0, 0.0]
     assert scatter.relative_distances.tolist() == [1.0, 0.0]
 
 
 def test_without_a_margin_there_is_no_relative_distance() -> None:
-    misclassified = scatter_of([[5.0, 1.0], [6.0, 4.0]], [0, 1])
+    misclassified = scatter_of([[1.0, 5.0], [6.0, 4.0]], [0, 1])
     assert np.isnan(misclassified.relative_distances).all()
-    undecided = scatter_of([[0.0], [1.0]], [0, 1])
-    assert np.isnan(undecided.relative_distances).all()
+    one_right = scatter_of([[5.0, 1.0], [6.0, 4.0]], [0, 1])
+    assert one_right.relative_distances.tolist() == [0.0, -1.5]  # the margin is 4; below -1 is the wrong side
 
 
 def test_counts_stand_beside_the_controls_that_were_run() -> None:

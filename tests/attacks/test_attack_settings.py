@@ -17,6 +17,7 @@ from recon_core.attacks import (
     regression_warning,
 )
 from recon_core.attacks.labels import assign_labels, learnt_labels, multiplier_signs, output_directions
+from recon_core.attacks.stepper import draw_start
 from recon_core.config import Task, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
@@ -62,7 +63,9 @@ def test_paper_recipe_is_as_its_authors_run_it() -> None:
 
 
 def test_presets_are_settings_within_the_papers_ranges() -> None:
-    assert set(AUTHORS_PRESETS) == {"mnist-a", "mnist-b", "cifar10-a", "cifar10-b"}
+    assert set(AUTHORS_PRESETS) == {
+        "mnist-a", "mnist-b", "cifar10-a", "cifar10-b", "multiclass", "regression-a", "regression-b",
+    }  # fmt: skip
     for preset in AUTHORS_PRESETS.values():
         settings = parse_config(AttackSettings, preset)
         for name, bounds in SEARCH_RANGES["buzaglo2023"].items():
@@ -143,3 +146,20 @@ def test_regression_without_decay_is_warned_about() -> None:
     assert regression_warning(Task.REGRESSION, 1e-3) is None
     assert regression_warning(Task.REGRESSION, None) is None
     assert regression_warning(Task.BINARY, 0.0) is None
+
+
+def test_multipliers_start_as_their_authors_draw_them() -> None:
+    """U[0, 1] of a known sign, N(0, 1) where signs are learnt; a seed means one start."""
+    positive, signed = (draw_start(4000, 1, 1.0, 7, signed=signed).lam for signed in (False, True))
+    assert 0 <= float(positive.min()) < float(positive.max()) <= 1
+    assert float(positive.mean()) == pytest.approx(0.5, abs=0.02)
+    assert float(signed.mean()) == pytest.approx(0.0, abs=0.05)
+    assert float(signed.std()) == pytest.approx(1.0, abs=0.05)
+    assert torch.equal(signed, draw_start(4000, 1, 1.0, 7, signed=True).lam)
+
+
+def test_the_second_paper_has_a_rate_for_multipliers_of_its_own() -> None:
+    multiclass = parse_config(AttackSettings, AUTHORS_PRESETS["multiclass"])
+    assert (multiclass.lr_x, multiclass.lr_lam, multiclass.x_init_scale) == (0.00136, 0.479, 6.2e-5)
+    assert (multiclass.lam_min, multiclass.alpha) == (0.203, 39.5)
+    assert AUTHORS_PRESETS["cifar10-a"]["lr_lam"] == 1e-4

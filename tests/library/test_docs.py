@@ -13,7 +13,7 @@ from tests.test_architecture import ORDER
 
 PROJECT = Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/cost.md", "docs/glossary.md"]
-DOCUMENTS += ["docs/serving.md", "assets/README.md"]
+DOCUMENTS += ["docs/serving.md", "docs/definitions.md", "docs/results.md", "assets/README.md"]
 FOLDERS = ("recon_core", "ui", "pages", "tests", "docs", "examples", "assets", "benchmarks")
 PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)})/[\w./]*|[\w.]+\.(?:py|md|toml|txt))`")
 MAKE = re.compile(r"(?:^|`)make ([a-z.][a-z-]*)", re.MULTILINE)

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon_core.errors import InputError
-from recon_core.matching.controls import Evidence, chance_level, over_seeds, score_mean_image
+from recon_core.matching.controls import (
+    Evidence,
+    LeakCount,
+    WindowCount,
+    chance_level,
+    over_seeds,
+    score_mean_image,
+    score_mean_image_other,
+)
 from recon_core.matching.protocol import MatchSettings, match
 from recon_core.matching.roc import roc
 from recon_core.matching.scaling import stretch
@@ -48,6 +56,33 @@ def test_a_count_comes_with_its_controls() -> None:
     assert (count.threshold, count.merge_factor, count.ssim_kind) == (0.9, 1.0, SsimKind.WANG)
     assert (count.capped, count.candidates, count.untrained_candidates) == (0, 6, 6)
     assert evidence().at(-1).floor_mean_image == 10
+
+
+@pytest.mark.parametrize("kind", list(SsimKind))
+@pytest.mark.parametrize("threshold", [0.2, 0.4, 0.9])
+def test_the_other_window_counts_as_if_it_had_been_asked_for(kind: SsimKind, threshold: float) -> None:
+    """Digits have many good reconstructions with one window and none with the other, so both are always there."""
+
+    def counted(kind: SsimKind) -> LeakCount:
+        settings = MatchSettings(merge_factor=1.0, ssim=kind)
+        matching = match(MEMBERS - MEAN, MEAN, STRANGERS[:6] - MEAN, settings)
+        others = match(STRANGERS - MEAN, MEAN, STRANGERS[:6] - MEAN, settings)
+        own = score_mean_image(matching.images, MEAN, kind)
+        beside = score_mean_image_other(matching.images, MEAN, kind)
+        return Evidence(matching, own, None, others, beside).at(threshold)
+
+    beside, asked = counted(kind).other, counted(kind.other)
+    assert beside == WindowCount(kind.other, asked.good, asked.chance)
+    assert str(beside) == f"{asked.good} with the {kind.other.window} (chance level {asked.chance})"
+
+
+def test_images_too_small_for_a_window_have_no_second_count() -> None:
+    images = torch.rand(4, 1, 6, 6, generator=torch.Generator().manual_seed(3))
+    mean = images.mean(dim=0)
+    matching = match(images - mean, mean, images - mean, MatchSettings(ssim=SsimKind.AUTHORS))
+    assert matching.other_ssim is None
+    assert score_mean_image_other(matching.images, mean, SsimKind.AUTHORS) is None
+    assert Evidence(matching, score_mean_image(matching.images, mean, SsimKind.AUTHORS)).at(0.4).other is None
 
 
 def test_controls_not_run_are_none() -> None:

@@ -129,7 +129,7 @@ class TestOneModel:
         assert figure_in(app)["layout"]["xaxis"]["title"]["text"] == "model output φ(x)"
         app.radio(key="a_x").set_value("relative")
         settled(app)
-        assert figure_in(app)["layout"]["xaxis"]["title"]["text"] == "relative distance to the margin"
+        assert figure_in(app)["layout"]["xaxis"]["title"]["text"] == "signed distance to the margin, q/γ − 1"
 
     def test_chance_levels_are_drawn_on_demand(self, noisy: Run) -> None:
         assert len(figure_in(visit())["data"]) == 2

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.page_texts import texts
-from ui.shared.pages import FORM_PAGES, GLOSSARY, HOME, PAGES
+from ui.shared.pages import FORM_PAGES, GLOSSARY, HOME, PAGES, RESULTS
 
 PROJECT = Path(__file__).resolve().parents[2]
 TERMS = ("Margin", "Multiplier", "KKT residual", "SSIM", "B", "Chance level")
@@ -35,4 +36,28 @@ def test_the_glossary_defines_the_terms_of_the_papers(own_store: Path) -> None:
     assert [title.value for title in app.title] == ["Glossary"]
     defined = re.findall(r"^\*\*(.+?)\*\*", texts(app), re.MULTILINE)
     assert set(TERMS) <= set(defined)
+    assert "| L_prior | linear beyond [0, 1] | squared beyond [-1, 1]" in texts(app)  # where text and code differ
     assert not own_store.exists()
+
+
+def test_results_are_shown_as_they_were_built(own_store: Path) -> None:
+    """Those of the store before those of the project; pictures where they belong, a word where one is missing."""
+    folder = own_store / ".results"
+    (folder / "results").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "results" / "there.png")
+    parts = (
+        "# Results",
+        "Before.",
+        "![one](results/there.png)",
+        "| a |\n| --- |\n| 7 |",
+        "![two](results/gone.png)",
+        "After.",
+    )
+    (folder / "results.md").write_text("\n\n".join(parts))
+    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=60)
+    app.switch_page(RESULTS.file).run()
+    assert not app.exception
+    assert [title.value for title in app.title] == ["Results"]
+    assert len(app.get("image")) == 1
+    for words in ("Before.", "| 7 |", "After.", "two: the picture results/gone.png is missing"):
+        assert words in texts(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -73,7 +74,7 @@ def test_a_view_has_the_numbers_of_the_match_run(store: RunStore, request_: Matc
     # Opened with other values on the sliders: only the slow part of the request may matter.
     view = opened(store, slow_part(asked)).view(asked)
     count = view.count(asked.threshold)
-    assert {key: getattr(count, key) for key in result["count"]} == result["count"]
+    assert asdict(count) == result["count"]
     assert view.auc == pytest.approx(result["auc"])
     assert np.array_equal(view.ssim.astype(np.float32), tensors["ssim"].numpy(), equal_nan=True)
     assert np.array_equal(view.reconstructions, tensors["reconstructions"].numpy())

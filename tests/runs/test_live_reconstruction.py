@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recon_core.attacks import CERTAIN
+from recon_core.attacks import AUTHORS_PRESETS, CERTAIN
 from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
@@ -262,7 +262,7 @@ class TestRequests:
     def test_presets_and_what_was_filled_in_win_in_that_order(self, store: RunStore, tmp_path: Path) -> None:
         run = imported(store, tmp_path)
         model = model_of(run)
-        assert set(starting_points()) == {"fast", "copies", "paper", "mnist-a", "mnist-b", "cifar10-a", "cifar10-b"}
+        assert set(starting_points()) == {"fast", "copies", "paper", *AUTHORS_PRESETS}
         usual = attack_request(run, model, "mnist-a", {}, False).settings
         assert (usual.recipe, usual.alpha, usual.m) == ("paper", 150.0, 100)
         typed = attack_request(run, model, "mnist-a", {"alpha": "7", "m": "12"}, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 import torch
 
@@ -45,7 +47,7 @@ def test_everybody_counts_alike(store: RunStore, found: Run) -> None:
     for evidence in scores:
         assert isinstance(evidence, Evidence)
         count = evidence.at(GOOD_SSIM)
-        assert {name: getattr(count, name) for name in counted} == counted
+        assert asdict(count) == counted
 
     model = store.open(found.parents[0])
     picture = newest_picture(found)

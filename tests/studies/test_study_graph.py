@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from recon_core.config import parse_config
+from recon_core.models import Architecture, build_network
+from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.scheduling import Ended
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
@@ -26,10 +30,19 @@ def graph_of(store: RunStore, plan: StudyPlan | None = None, recorded: dict[str,
     return StepGraph(store, plan.name, expand(plan), floor=plan.floor, recorded=recorded or {})
 
 
+def weights() -> dict[str, torch.Tensor]:
+    network = build_network(Architecture.from_json(ARCHITECTURE), init_scale=1e-4, seed=0)
+    values = dict(network.state_dict())
+    values["layers.0.weight"] = values["layers.0.weight"] + torch.randn(50, 4) @ torch.randn(4, 3072)
+    return values
+
+
 def end(run: Run, state: RunState = RunState.DONE, message: str = "") -> Ended:
-    """Nobody computes anything here: a run ends as we say."""
+    """Nobody computes anything here: a run ends as we say, a training with weights of rank 4."""
     with run.writer() as writer:
         writer.start(1)
+        if run.kind == "train" and state is RunState.DONE:
+            writer.save_tensors("weights", weights())
         result = {"architecture": ARCHITECTURE} if state is RunState.DONE else None
         writer.finish(state, result, message)
     return Ended(run.id, None)
@@ -188,3 +201,22 @@ def test_one_cancelled_run_is_left_and_one_whose_process_died_is_tried_again(sto
     else:
         assert (step.state, len(tried), len(set(tried))) == (StepState.FAILED, 2, 1)
         assert "given up after 2 tries" in step.message
+
+
+def test_m_follows_from_the_weights_and_is_found_again(store: RunStore) -> None:
+    """Twice the rank of the trained first layer, unless the plan says how many; the floor has one for each sample."""
+    graph = graph_of(store)
+    work_off(graph)
+    first = graph.cells[0]
+    attacked = parse_config(ReconstructConfig, store.open(first.attack.run_id or "").config)
+    assert attacked.m_from_rank
+    assert attacked.settings.m == 8
+    assert first.floor is not None
+    floor = parse_config(ReconstructConfig, store.open(first.floor.run_id or "").config)
+    assert (floor.settings.m, floor.settings.model_dump()["rank"]) == (20, 10)
+    assert graph_of(store).done == graph.total  # nothing is done again
+    chosen = tiny_plan(base={**tiny_plan().base, "attack.m": 30})
+    other = graph_of(store, chosen)
+    assert other.done == 3  # the trainings
+    work_off(other)
+    assert store.open(other.cells[0].attack.run_id or "").config["settings"]["m"] == 30

@@ -6,8 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from recon_core.analysis.studies import Measure, Reconstructed, StudyRow, StudyTable, align, curve, spread
+from recon_core.analysis.studies import (
+    Measure,
+    Reconstructed,
+    StudyRow,
+    StudyTable,
+    align,
+    curve,
+    difference,
+    spread,
+    trend,
+)
 from recon_core.errors import InputError
 from recon_core.plots.studies import StudyAxis, aligned_strips
 from recon_core.store import RunState, RunStore
@@ -34,7 +45,7 @@ def results_of(*rows: StudyRow) -> StudyResults:
     return StudyResults("study-1", plan, RunState.DONE, StudyTable(rows))
 
 
-def decay_results(counts: dict[str, tuple[int, int]], margin: dict[str, int] | None = None) -> StudyResults:
+def decay_results(counts: dict[str, tuple[int, ...]], margin: dict[str, int] | None = None) -> StudyResults:
     rows = [
         row(point, seed, reference=point == "small start", good=good, on_margin=(margin or {}).get(point, 40))
         for point, goods in counts.items()
@@ -83,17 +94,24 @@ def claim(check: Check) -> PaperClaim:
 CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (
         Check.RISES_SOMEWHERE,
-        decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)}),
+        decay_results({"none": (10, 10, 11), "0.1": (20, 21, 21), "1": (5, 5, 5), "small start": (30, 30, 31)}),
         True,
-        "1 of 2 other values have more, the most 21.*at 0.1.*not above small start",
+        r"1 of 2 other values have more, the most 20.7.*at 0.1; difference \+10.3 \(.*below small start",
     ),
-    (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12), "0.1": (9, 9), "1": (5, 5)}), False, "0 of 2 other"),
-    (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12)}), None, "too few"),
     (
         Check.RISES_SOMEWHERE,
-        decay_results({"none": (0, 20), "0.1": (12, 14)}),
+        decay_results({"none": (10, 10, 11), "0.1": (7, 7, 7), "1": (5, 5, 5)}),
+        False,
+        r"0 of 2 other.*difference -3.33 \(",
+    ),
+    (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12)}), None, "too few"),
+    (Check.RISES_SOMEWHERE, decay_results({"none": (0, 20), "0.1": (12, 14)}), None, r"difference \+3 \(-"),
+    (Check.RISES_SOMEWHERE, decay_results({"none": (1,), "0.1": (40,)}), None, "one seed, so no interval"),
+    (
+        Check.RISES_SOMEWHERE,
+        decay_results({"none": (10, 12), "0.1": (20, 22), "small start": (5, 38)}),
         True,
-        "their 95% intervals overlap",
+        "not told apart from small start",
     ),
     (
         Check.MARGIN_RISES_TOO,
@@ -104,32 +122,56 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (
         Check.MARGIN_RISES_TOO,
         decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 45, "0.1": 45}),
-        False,
+        None,
         "45.*against 45",
+    ),
+    (
+        Check.MARGIN_RISES_TOO,
+        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 45, "0.1": 40}),
+        False,
+        r"difference -5 \(-5 to -5\)",
     ),
     (Check.MARGIN_RISES_TOO, decay_results({"none": (9, 9), "0.1": (1, 1)}), None, "the question does not arise"),
     (Check.MARGIN_RISES_TOO, decay_results({"none": (9, 9)}), None, "too few"),
-    (Check.GROWS, decay_results({"none": (1, 1), "0.1": (3, 3), "1": (2, 2)}), True, r"tau \+0.33"),
-    (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), False, r"tau -1.00"),
-    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), True, r"tau -1.00"),
-    (Check.SHARE_FALLS, decay_results({"none": (30, 30), "0.1": (10, 10)}), True, "60.0% at none, 20.0% at 0.1"),
+    (Check.GROWS, decay_results({"none": (1, 2), "0.1": (3, 4), "1": (6, 6)}), True, r"to the next \+2.25 \(\+"),
+    (Check.GROWS, decay_results({"none": (1, 9), "0.1": (3, 3), "1": (9, 2)}), None, r"to the next \+0.25 \(-"),
+    (Check.GROWS, decay_results({"none": (1,), "0.1": (3,), "1": (9,)}), None, "one seed"),
+    (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), False, r"to the next -1 \("),
+    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), True, r"to the next -1 \("),
+    (Check.SHARE_FALLS, decay_results({"none": (30, 31), "0.1": (10, 10)}), True, "61.0% at none, 20.0% at 0.1"),
     (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3), "0.1": (9, 9)}), True, "above the chance level everywhere"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 9), "0.1": (9, 9)}), None, "not surely above .* at none;"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (9,), "0.1": (9,)}), None, "not surely above"),
     (
         Check.SOME_EVERYWHERE,
         decay_results({"none": (2, 2), "0.1": (9, 9)}),
         False,
         "not above the chance level at none",
     ),
-    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 9)}), True, "9.*at small start"),
-    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (9, 9)}), False, "9.*at small start"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, "0 above the chance level"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, "6 above the chance level"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 9)}), True, "18.0% of .* small start"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (9, 9)}), None, "18.0% of .* small start"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (2, 2)}), False, "4.0% of .* small start"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, r"\+0 \(.*above the chance"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, r"\+6 \(.*above the chance"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 8)}), None, "above the chance"),
     (Check.REFERENCE_FAILS, decay_results({"none": (9, 9)}), None, "too few"),
     (
         Check.TEST_ERROR_STEADY,
-        results_of(row("none", 0, good=1, test_error=0.2), row("1", 0, good=1, test_error=0.3)),
+        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.3)) for seed in (0, 1))),
         False,
-        "from 20.0% at none to 30.0% at 1",
+        r"from 20.0% at none to 30.0% at 1; difference \+10.0%",
+    ),
+    (
+        Check.TEST_ERROR_STEADY,
+        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.23)) for seed in (0, 1))),
+        True,
+        r"difference \+3.0%",
+    ),
+    (
+        Check.TEST_ERROR_STEADY,
+        results_of(row("none", 0, good=1, test_error=0.2), row("1", 0, good=1, test_error=0.2)),
+        None,
+        "one seed",
     ),
     (Check.TEST_ERROR_STEADY, decay_results({"none": (1, 1), "1": (1, 1)}), None, "too few"),
 ]
@@ -142,6 +184,33 @@ def test_claims_are_judged(check: Check, results: StudyResults, agrees: bool | N
     verdict = judge(results, claim(check), "")
     assert verdict.agrees is agrees
     assert re.search(sentence, verdict.text), verdict.text
+    if verdict.agrees is not None:
+        assert verdict.numbers  # a verdict without numbers would be an opinion
+
+
+@pytest.mark.parametrize("check", list(Check))
+def test_with_one_seed_nothing_agrees(check: Check) -> None:
+    rows = [
+        row(point, 0, reference=point == "small start", good=good, on_margin=good, test_error=0.2, train_error=0.0)
+        for point, good in (("none", 5), ("0.1", 20), ("1", 30), ("small start", 40))
+    ]
+    assert judge(results_of(*rows), claim(check), "").agrees is None
+
+
+def test_a_difference_has_welchs_interval_and_a_trend_that_of_regression() -> None:
+    first, second = [10.0, 12.0, 17.0], [3.0, 3.5, 4.0, 6.0]
+    welch = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    found = difference(first, second)
+    assert found.mean == pytest.approx(13 - 4.125)
+    assert (found.low, found.high) == pytest.approx((welch.low, welch.high))
+    assert difference([1.0], second).low is None
+    slope = trend([[1.0, 3.0], [2.0, 4.0], [8.0]])
+    fit = stats.linregress([0, 0, 1, 1, 2], [1, 3, 2, 4, 8])
+    reach = stats.t.ppf(0.975, 3) * fit.stderr
+    assert (slope.mean, slope.low, slope.high) == pytest.approx((fit.slope, fit.slope - reach, fit.slope + reach))
+    assert trend([[1.0], [2.0], [3.0]]).low is None
+    with pytest.raises(InputError, match="at least 2 values"):
+        trend([[1.0, 2.0]])
 
 
 def test_every_check_is_tried() -> None:

@@ -18,6 +18,7 @@ BASE = {
     "data.test_n": 20,
     "model.widths": [50, 50],
     "model.init_scale": "kaiming",
+    "attack.recipe": "fast",
     "attack.iterations": 30,
 }
 FLOW = {"training.recipe": "flow", "training.target_log_loss": -10.0}

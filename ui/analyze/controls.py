@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from recon_core.analysis.leakage import LeakAxis
 from recon_core.matching.protocol import GOOD_SSIM, Protocol
-from recon_core.plots.leakage import AXIS_TITLES
+from recon_core.plots.leakage import AXIS_TITLES, DISTANCE_NOTE
 from recon_core.runs.match_source import DENSE_FACTOR
 from recon_core.store import RunState
 from recon_core.views.leak_view import ANALYSED_KINDS, AnalysedRun, ModelEntry
@@ -214,7 +214,8 @@ def _choose_axis(key: str, usual: LeakAxis) -> LeakAxis:
         index=list(LeakAxis).index(usual),
         key=key,
         help="Images on the margin are those the network only just gets right, and they hold its weights in place. "
-        "Relative to the margin, models of any scale compare. The output is what the network itself says.",
+        "Relative to the margin, models of any scale compare. The output is what the network itself says. "
+        f"{DISTANCE_NOTE}.",
         bind="query-params",
         persist_state="session",
     )

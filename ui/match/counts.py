@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from recon_core.matching.controls import LeakCount
 from recon_core.plots.style import conditions
 from recon_core.views.live_match import PairView, PointPool
+from ui.shared.definitions import show_definitions
 from ui.shared.formatting import plain
 
 _FEWER = 0.5  # an untrained pool below this share of the pool makes too low a chance level
@@ -44,7 +45,9 @@ def show_counts(view: PairView, threshold: float) -> None:
             "SSIM as a test of membership: the chance that an image of the training set scores above one that is not. "
             "1 always tells them apart, 0.5 is guessing. It does not depend on the threshold.",
         )
-    st.caption(plain(f"All counts: {conditions(view.settings, threshold)}."))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}"))
+        show_definitions()
     for warning in _warnings(count, view):
         st.caption(f":material/warning: {plain(warning)}")
 
@@ -79,6 +82,10 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
             "The chance that a training point is nearer to a candidate than another point is: 0.5 is guessing.",
         )
     st.caption(plain(f"All counts: a candidate of the point's class within {radius:g}; points need no SSIM and no B."))
+
+
+def _other_window(count: LeakCount) -> str:
+    return "" if count.other is None else f" Of {count.of} training images, {count.other}."
 
 
 def _row() -> DeltaGenerator:

@@ -32,6 +32,8 @@ STUDIES = Page("pages/5_Studies.py", "Studies")
 GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
 EXPERIMENTS = Page("pages/7_Experiments.py", "Experiments")
 PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS)
+RESULTS = Page("pages/7_Results.py", "Results")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, RESULTS)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""

@@ -1,0 +1,168 @@
+"""The results page: every figure of both papers has its entry, and every number in it is one of the store's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recon_core.errors import InputError
+from recon_core.store import RunStore
+from recon_core.studies.catalogue import CATALOGUE
+from recon_core.studies.claims import verdicts
+from recon_core.studies.paper_figures import NUMBERS, OURS, PAPER_FIGURES, PAPERS
+from recon_core.studies.paper_results import MARKS, NOT_RUN, collect, finished_study, markdown, write_results
+from recon_core.studies.plan import Check
+from recon_core.studies.results import study_results
+from recon_core.studies.results_files import default_target
+from recon_core.studies.study import StudyConfig, create_study
+from tests.studies.tiny_studies import do_study, tiny_plan
+
+CLAIMS = [
+    {"text": "Some decay values raise the count.", "check": Check.RISES_SOMEWHERE},
+    {"text": "The test error does not change much.", "check": Check.TEST_ERROR_STEADY},
+]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, str]:
+    """A store with one finished study under the name of one of the catalogue."""
+    store = RunStore(tmp_path_factory.mktemp("results") / "runs")
+    plan = tiny_plan(name="weight-decay", size="quick", seeds=[0, 1], claims=CLAIMS)
+    run = create_study(store, StudyConfig(plan=plan), ["weight-decay", "--size", "quick"])
+    do_study(run)
+    return store, run.id
+
+
+@pytest.fixture(scope="module")
+def page(built: tuple[RunStore, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_results(built[0], tmp_path_factory.mktemp("docs") / "results.md", draw=False).page
+
+
+def sections(page: Path) -> dict[str, str]:
+    """Entries by paper and title."""
+    found, paper = {}, ""
+    for part in re.split(r"^(?=#{2,3} )", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        heading, _, text = part.partition("\n")
+        if heading.startswith("## "):
+            paper = heading[3:]
+        else:
+            found[f"{paper}, {heading[4:]}"] = text
+    return found
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """Every table of a text, row by row."""
+    found = []
+    for lines in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.strip().split("\n")]
+        found.append([dict(zip(head, row, strict=True)) for row in rows])
+    return found
+
+
+def test_every_figure_and_table_of_both_papers_has_an_entry(page: Path) -> None:
+    for paper in PAPERS:
+        answered = {number for entry in PAPER_FIGURES if entry.paper == paper for number in entry.numbers}
+        assert answered == set(NUMBERS[paper])
+    assert len(NUMBERS[PAPERS[0]]) == 23
+    entries = sections(page)
+    assert set(entries) >= {f"{entry.paper}, {entry.title}" for entry in PAPER_FIGURES}
+    assert len({f"{entry.paper}, {entry.title}" for entry in PAPER_FIGURES}) == len(PAPER_FIGURES)
+    assert {entry.study for entry in PAPER_FIGURES if entry.study} <= set(CATALOGUE)
+    ours = {name for name in entries if name.startswith(OURS)}
+    assert f"{OURS}, {CATALOGUE['faces'].title}" in ours
+
+
+def test_every_number_is_one_of_the_store(built: tuple[RunStore, str], page: Path) -> None:
+    """Not what the study remembers: the results of the runs themselves, found by the ids on the page."""
+    store, _ = built
+    told = [table for text in sections(page).values() for table in tables(text)]
+    assert len(told) == 1  # once, in the first entry of that study
+    (rows,) = told
+    assert [row["value"] for row in rows] == ["none", "0.001", "small start"]
+    for row in rows:
+        matches = [store.open(run_id.strip()) for run_id in row["match runs"].split(",")]
+        assert len(matches) == int(row["seeds"]) == 2
+        counts = [(match.result() or {})["count"] for match in matches]
+        models = [store.open(store.open(match.config["runs"][0]).config["model"]) for match in matches]
+        facts = [model.result() or {} for model in models]
+
+        def mean(values: list[float]) -> float:
+            return sum(values) / len(values)
+
+        assert row["good"].split(" ")[0] == f"{mean([count['good'] for count in counts]):.3g}"
+        assert int(row["of"]) == counts[0]["of"] == 10
+        controls = [
+            mean([count[name] for count in counts]) for name in ("floor_mean_image", "floor_untrained", "non_members")
+        ]
+        assert row["chance level"] == f"{max(controls):.3g}"
+        assert row["good, other SSIM window"] == f"{mean([count['other']['good'] for count in counts]):.3g}"
+        assert row["on the margin"] == f"{mean([fact['on_margin'] for fact in facts]):.3g}"
+        assert row["train error"] == f"{mean([fact['train_error'] for fact in facts]):.1%}"
+        assert row["test error"] == f"{mean([fact['test_error'] for fact in facts]):.1%}"
+
+
+def test_an_entry_says_who_made_it_and_what_it_found(built: tuple[RunStore, str], page: Path) -> None:
+    store, run_id = built
+    entries = sections(page)
+    decay = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 5"))
+    assert f"`{run_id}`" in decay
+    assert "`python -m recon_core study weight-decay --size quick`" in decay
+    assert "2 seeds of each" in decay
+    assert re.search(r"\d+ CPU cores? \(", decay)
+    assert "attack fast, m = " in decay
+    for verdict in verdicts(study_results(store, run_id)):
+        assert f"{verdict.claim.text} **{MARKS[verdict.agrees]}**: {verdict.sentence}." in decay
+    pictures = re.findall(r"!\[.*\]\((results/.*\.png)\)", decay)
+    assert [Path(picture).name for picture in pictures] == ["weight-decay-images.png"]
+    assert all((page.parent / picture).stat().st_size > 1000 for picture in pictures)
+    again = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 14"))
+    assert "Numbers: see Buzaglo et al. 2023, Fig. 5" in again
+
+
+def test_what_was_not_run_says_so_with_command_and_cost(page: Path) -> None:
+    entries = sections(page)
+    for entry in PAPER_FIGURES:
+        text = entries[f"{entry.paper}, {entry.title}"]
+        if entry.study == "weight-decay":
+            assert NOT_RUN not in text
+            continue
+        assert f"**{NOT_RUN}.** `python -m recon_core " in text
+        assert re.search(r"\((?:about|estimated for this machine).*\d+(?:\.\d)? (?:s|min|h|days)", text), text
+
+
+def test_the_study_with_most_models_counts_and_only_finished_ones(built: tuple[RunStore, str]) -> None:
+    store, run_id = built
+    one = tiny_plan(name="weight-decay", size="quick", references=[], points=[tiny_plan().points[0]])
+    smaller = create_study(store, StudyConfig(plan=one))
+    do_study(smaller)
+    waiting = create_study(store, StudyConfig(plan=tiny_plan(name="samples", size="quick")))
+    try:
+        assert finished_study(store, "weight-decay") == run_id
+        assert finished_study(store, "samples") is None
+        assert markdown(collect(store), {}, "results").count(run_id) > 0
+    finally:
+        store.delete(smaller.id)
+        store.delete(waiting.id)
+
+
+def test_one_html_file_holds_its_pictures(built: tuple[RunStore, str], tmp_path: Path) -> None:
+    page = write_results(built[0], tmp_path / "results.html", draw=False).page.read_text(encoding="utf-8")
+    assert page.count('<img src="data:image/png;base64,') == 1
+    assert "<table>" in page
+    assert "@page" in page
+    assert "<script" not in page
+
+
+def test_the_command_writes_where_the_dashboard_looks(
+    built: tuple[RunStore, str], cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    store, run_id = built
+    code, said, _ = cli("--store", str(store.root), "results", "--no-draw")
+    assert code == 0
+    assert default_target(store).name in said
+    assert run_id in default_target(store).read_text(encoding="utf-8")
+    with pytest.raises(InputError, match=r"as \.md or \.html, got 'results.txt'"):
+        write_results(store, tmp_path / "results.txt")

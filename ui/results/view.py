@@ -1,0 +1,55 @@
+"""The results page: text and pictures that were built beforehand, so it opens at once, and prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import streamlit as st
+
+from recon_core.project_files import project_file
+from recon_core.store import RunStore, default_root
+from recon_core.studies.results_files import default_target
+
+SHIPPED = project_file("docs") / "results.md"
+_PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)]+)\)$", re.MULTILINE)
+# On paper there is no sidebar and nothing scrolls; a picture is not cut in two.
+_PRINT = """<style>
+@media print {
+  [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stToolbar"] { display: none !important; }
+  html, body, .stApp, [data-testid="stAppViewContainer"], [data-testid="stMain"] {
+    position: static !important; height: auto !important; overflow: visible !important; display: block !important;
+  }
+  [data-testid="stMainBlockContainer"] { max-width: none !important; padding: 0 !important; }
+  [data-testid="stMarkdownContainer"] table { font-size: 7pt; display: table !important; }
+  [data-testid="stMarkdownContainer"] td { padding: 1px 3px !important; overflow-wrap: anywhere; }
+  [data-testid="stImage"], h3, tr { break-inside: avoid; } h3 { break-after: avoid; }
+  @page { size: A4; margin: 12mm; }
+}
+</style>"""
+
+
+def show_results() -> None:
+    st.html(_PRINT)
+    page = results_file(RunStore(default_root()))
+    if page is None:
+        st.title("Results", anchor=False)
+        st.info("No results were built yet. Run studies, then `python -m recon_core results`.", icon=":material/info:")
+        return
+    heading, _, text = page.read_text(encoding="utf-8").partition("\n")
+    st.title(heading.removeprefix("# "), anchor=False)
+    # Text, then a picture's name and file, and so on.
+    parts = _PICTURE.split(text)
+    st.markdown(parts[0])
+    for name, file, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        picture = page.parent / file
+        if picture.is_file():
+            st.image(str(picture), caption=name)
+        else:
+            st.caption(f"{name}: the picture {file} is missing; build the results again.")
+        st.markdown(below)
+
+
+def results_file(store: RunStore) -> Path | None:
+    """Those of the store in use, or else those that come with the project."""
+    return next((file for file in (default_target(store), SHIPPED) if file.is_file()), None)
