@@ -45,14 +45,15 @@ def assumptions(facts: Circumstances, fit: Fit) -> list[Assumption]:
             no="the attack expects a network that has fitted its training set",
         ),
     ]
-    if fit.residual_by_layer:
-        explained = 1 - fit.residual_by_layer[0] ** 2
+    if fit.residuals is not None:
+        first = next(iter(fit.residuals.by_layer.values()))
+        explained = 1 - first**2
         found.append(
             _said(
                 "stationary",
                 _yes(explained >= _EXPLAINED),
                 f"the training images explain {explained:.0%} of the squared weights of the first layer "
-                f"(KKT residual {fit.residual_by_layer[0]:.2f})",
+                f"(KKT residual {first:.2f})",
                 no="the network is not at a stationary point: few epochs, a large initialisation or much noise of "
                 "SGD hide images from this attack, though not for certain from every other",
             )

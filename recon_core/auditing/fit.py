@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from recon_core.auditing.normalisation import Normalisation
-from recon_core.auditing.residuals import layer_residuals
+from recon_core.auditing.residuals import LayerResiduals, layer_residuals
 from recon_core.config import Task
 from recon_core.data import TaskData
 from recon_core.training.losses import Loss
@@ -58,9 +58,8 @@ class Fit:
     """Accuracy of always naming the largest class."""
     likeness: Likeness
     sentence: str
-    residual_by_layer: tuple[float, ...] | None
-    """KKT residual of each layer at these images, 0 explained, 1 not at all; None where it was not measured."""
-    residual: float | None
+    residuals: LayerResiduals | None
+    """KKT residuals at these images, 0 explained, 1 not at all; None where they were not measured."""
 
 
 class _Tried(NamedTuple):
@@ -111,8 +110,7 @@ def fit_of(
         guessing,
         likeness,
         sentence,
-        None if residuals is None else tuple(residuals.per_layer),
-        None if residuals is None else residuals.overall,
+        residuals,
     )
 
 

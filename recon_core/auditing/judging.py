@@ -108,6 +108,12 @@ class Judged:
     reconstructions: Tensor
 
 
+def pictures_of(judged: Judged) -> tuple[Tensor, Tensor]:
+    """Images and reconstructions as uint8, 0..255."""
+    images, reconstructions = ((part * 255).round().to(torch.uint8) for part in (judged.images, judged.reconstructions))
+    return images, reconstructions
+
+
 def judge(
     model: Audited,
     drawn: Drawn,
@@ -174,7 +180,6 @@ def judge(
             parameters=facts.parameters,
             input_shape=list(model.input_shape),
             outputs=model.outputs,
-            layers=[name for name, part in model.network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)],
             notes=list(model.notes),
             run=model.run,
         ),
@@ -349,8 +354,8 @@ def _fit_facts(fit: Fit) -> FitFacts:
         mean_loss=float(fit.members.losses.mean()),
         margin_min=float(fit.members.margins.min()),
         margin_median=float(fit.members.margins.median()),
-        kkt_residual_by_layer=_all_finite(fit.residual_by_layer),
-        kkt_residual=_finite(fit.residual),
+        kkt_residual_by_layer=None if fit.residuals is None else _finite_only(fit.residuals.by_layer),
+        kkt_residual=None if fit.residuals is None else _finite(fit.residuals.overall),
     )
 
 
@@ -411,8 +416,8 @@ def _finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _all_finite(values: Sequence[float] | None) -> list[float] | None:
-    return list(values) if values is not None and all(math.isfinite(value) for value in values) else None
+def _finite_only(values: Mapping[str, float]) -> dict[str, float] | None:
+    return dict(values) if all(math.isfinite(value) for value in values.values()) else None
 
 
 def _size(shape: Sequence[int]) -> str:

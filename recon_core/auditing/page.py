@@ -255,7 +255,7 @@ def _fit(report: AuditReport) -> str:
         ("margins", f"smallest {fit.margin_min:.3g}, median {fit.margin_median:.3g}"),
     ]
     if fit.kkt_residual_by_layer is not None:
-        layers = ", ".join(f"{residual:.2f}" for residual in fit.kkt_residual_by_layer)
+        layers = ", ".join(f"{name} {residual:.2f}" for name, residual in fit.kkt_residual_by_layer.items())
         rows.append(("KKT residual by layer (0: wholly explained by these images)", layers))
     return _table((), rows)
 

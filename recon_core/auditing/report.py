@@ -38,7 +38,6 @@ class ModelFacts(_Part):
     parameters: int
     input_shape: list[int]
     outputs: int
-    layers: list[str] = Field(description="in the order of `fit.kkt_residual_by_layer`")
     notes: list[str] = Field(description="what was inferred from the file, and what was left out")
     run: str | None
 
@@ -66,7 +65,7 @@ class FitFacts(_Part):
     mean_loss: float
     margin_min: float
     margin_median: float
-    kkt_residual_by_layer: list[float] | None = Field(
+    kkt_residual_by_layer: dict[str, float] | None = Field(
         description="share of each layer's norm that the training images leave unexplained; null if not measured"
     )
     kkt_residual: float | None

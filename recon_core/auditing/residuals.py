@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from recon_core.training.kkt import KktResidual, fit_multipliers
+from recon_core.training.kkt import fit_multipliers
 from recon_core.training.losses import Loss
 
 _BLOCK_BYTES = 1 << 28
 _MAX_BYTES = 1 << 31
 
 
-def layer_residuals(network: nn.Module, x: Tensor, loss: Loss) -> KktResidual | None:
+class LayerResiduals(NamedTuple):
+    """By the names of the layers that were used, and with one set of multipliers for all of them."""
+
+    by_layer: dict[str, float]
+    overall: float
+
+
+def layer_residuals(network: nn.Module, x: Tensor, loss: Loss) -> LayerResiduals | None:
     """|theta - sum_i lam_i grad q_i| / |theta| of each Linear and Conv2d layer that is used, and of all of them.
 
     As `training.kkt.kkt_residual`, from one forward and one backward pass: a sample's gradient of a layer is the outer
     product of what came in and what comes back, so the n x n products of gradients need none of them written out.
     None where a layer is used twice or has groups, where kernels are too many, or nothing is there to measure.
     """
-    layers = [part for part in network.modules() if isinstance(part, nn.Linear | nn.Conv2d)]
-    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    layers = {part: name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
+    seen: dict[nn.Linear | nn.Conv2d, tuple[Tensor, Tensor]] = {}
     twice = []
 
     def remember(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
         if layer in seen:
             twice.append(layer)
         seen[layer] = (inputs[0].detach(), output)
@@ -50,7 +60,8 @@ def layer_residuals(network: nn.Module, x: Tensor, loss: Loss) -> KktResidual | 
     signed = loss.function.classifies
     fits = [fit_multipliers(gram, b, norm, signed) for gram, b, norm in zip(grams, inner, norms, strict=True)]
     whole = fit_multipliers(np.sum(grams, axis=0), np.sum(inner, axis=0), sum(norms), signed)
-    return KktResidual([fit.residual for fit in fits], whole.residual, whole.multipliers)
+    by_layer = {layers[layer]: fit.residual for layer, fit in zip(seen, fits, strict=True)}
+    return LayerResiduals(by_layer, whole.residual)
 
 
 def _measurable(layer: nn.Module, samples: int) -> bool:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from recon_core.attacks.registry import all_setting_names
-from recon_core.auditing.judging import Asked, Drawn, Judged, judge
-from recon_core.auditing.page import render
-from recon_core.auditing.report import AuditReport
+from recon_core.auditing.judging import Asked, Drawn, judge
 from recon_core.config import DataConfig, parse_config
 from recon_core.data import TaskData
 from recon_core.errors import AfterimageError, InputError
@@ -25,7 +20,6 @@ from recon_core.library.running import Progress, Store, interruptible, refuse_un
 from recon_core.library.training import TrainedModel
 from recon_core.runs.attached import attached_data, describe_attached, load_attached
 from recon_core.runs.audit import (
-    PICTURES,
     AttachedData,
     AuditConfig,
     audit_run,
@@ -36,47 +30,9 @@ from recon_core.runs.audit import (
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import attack_settings
 from recon_core.store import Run, RunState, RunStore
+from recon_core.views.audits import Audit, pictures_of, read_audit
 
 _DATA_SETTINGS = tuple(name for name in DataConfig.model_fields if name not in ("source", "path", "seed", "labels"))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Audit:
-    """The answer, its report, and the pictures of the report in the order of its rows, the most exposed first."""
-
-    report: AuditReport
-    images: Tensor
-    """(n, C, H, W), uint8: the training images."""
-    reconstructions: Tensor
-    """(n, C, H, W), uint8: what was drawn out of the weights."""
-    run: Run | None = None
-
-    @property
-    def leaks(self) -> bool:
-        """Whether more images came back than chance explains."""
-        return self.report.verdict.level == "leaks"
-
-    def to_html(self) -> str:
-        """The report as one page that needs nothing beside it."""
-        return render(self.report, self.images.numpy(), self.reconstructions.numpy())
-
-    def to_json(self) -> str:
-        """The report by its schema, `AuditReport.model_json_schema()`."""
-        return self.report.model_dump_json(indent=2)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the report; the name ends in .html or .json."""
-        file = Path(path).expanduser()
-        if file.suffix not in (".html", ".json"):
-            raise InputError(f"a report is an .html or a .json file, got {str(path)!r}; name it audit.html")
-        file.write_text(self.to_html() if file.suffix == ".html" else self.to_json(), encoding="utf-8")
-        return file
-
-    def __repr__(self) -> str:
-        return f"Audit({self.report.verdict.sentence})"
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
 
 
 def audit(
@@ -144,14 +100,7 @@ def audit(
             asked,
             lambda message: listener(None, message),
         )
-    return _in_memory(judged)
-
-
-def read_audit(run: Run) -> Audit:
-    """A finished audit run as `audit` gave it."""
-    pictures = run.tensors(PICTURES)
-    report = AuditReport.model_validate(run.result() or {})
-    return Audit(report, pictures["images"], pictures["reconstructions"], run)
+    return Audit(judged.report, *pictures_of(judged))
 
 
 def _attached(
@@ -214,11 +163,6 @@ def _drawn(found: Reconstruction) -> Drawn:
         seconds=float(found.summary.get("seconds", 0.0)),
         residual=found.summary.get("residual"),
     )
-
-
-def _in_memory(judged: Judged) -> Audit:
-    images, reconstructions = ((part * 255).round().to(torch.uint8) for part in (judged.images, judged.reconstructions))
-    return Audit(judged.report, images, reconstructions)
 
 
 def _as_run(store: RunStore, config: AuditConfig, name: str | None, progress: Progress) -> Audit:

@@ -119,15 +119,10 @@ def perform_audit(run: Run, writer: RunWriter, stop: StopFlag, listener: Listene
     if judged is None:
         writer.finish(RunState.CANCELLED, None, f"{StopReason.CANCELLED}: python -m recon_core runs resume {run.id}")
         return
-    import torch
+    from recon_core.auditing.judging import pictures_of
 
-    writer.save_tensors(
-        PICTURES,
-        {
-            "images": (judged.images * 255).round().to(torch.uint8),
-            "reconstructions": (judged.reconstructions * 255).round().to(torch.uint8),
-        },
-    )
+    images, reconstructions = pictures_of(judged)
+    writer.save_tensors(PICTURES, {"images": images, "reconstructions": reconstructions})
     report = judged.report
     writer.finish(RunState.DONE, report.model_dump(mode="json"), report.verdict.sentence)
 
