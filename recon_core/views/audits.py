@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from torch import Tensor
 
+from recon_core.analysis.pairs import BestPairs
 from recon_core.auditing.judging import pictures_of as pictures_of
 from recon_core.auditing.page import render
 from recon_core.auditing.report import AuditReport
 from recon_core.errors import InputError
+from recon_core.plots.mosaic import pairs_mosaic
+from recon_core.plots.sheet import png
 from recon_core.runs.audit import PICTURES
 from recon_core.store import Run
 
@@ -59,3 +63,16 @@ def read_audit(run: Run) -> Audit:
     pictures = run.tensors(PICTURES)
     report = AuditReport.model_validate(run.result() or {})
     return Audit(report, pictures["images"], pictures["reconstructions"], run)
+
+
+def pairs_png(audit: Audit, k: int) -> bytes:
+    """The k most exposed images above their reconstructions, as one picture."""
+    rows = audit.report.images[:k]
+    pairs = BestPairs(
+        images=(audit.images[:k].float() / 255).numpy(),
+        reconstructions=(audit.reconstructions[:k].float() / 255).numpy(),
+        ssim=np.array([-1.0 if row.ssim is None else row.ssim for row in rows]),
+        samples=np.arange(len(rows)),
+        threshold=audit.report.leak.threshold,
+    )
+    return png(pairs_mosaic(pairs))

@@ -28,8 +28,9 @@ RECONSTRUCT = Page("pages/2_Reconstruct.py", "Reconstruct")
 MATCH = Page("pages/3_Match.py", "Match")
 ANALYZE = Page("pages/4_Analyze.py", "Analyze")
 STUDIES = Page("pages/5_Studies.py", "Studies")
-GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY)
+AUDIT = Page("pages/6_Audit.py", "Audit")
+GLOSSARY = Page("pages/7_Glossary.py", "Glossary")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, AUDIT, GLOSSARY)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
