@@ -20,10 +20,12 @@ from recon_core.version import __version__
 if TYPE_CHECKING:
     from recon_core import attacks, errors, plots
     from recon_core.library import (
+        Audit,
         Data,
         Reconstruction,
         Score,
         TrainedModel,
+        audit,
         load_data,
         match,
         reconstruct,
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Audit",
     "Data",
     "Reconstruction",
     "Score",
     "TrainedModel",
     "__version__",
     "attacks",
+    "audit",
     "errors",
     "load_data",
     "match",

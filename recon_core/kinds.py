@@ -55,6 +55,12 @@ def _matching() -> Job:
     return perform_matching
 
 
+def _audit() -> Job:
+    from recon_core.runs.audit import perform_audit
+
+    return perform_audit
+
+
 def _study() -> Job:
     from recon_core.studies.study import perform_study
 
@@ -69,6 +75,7 @@ KINDS: dict[str, Callable[[], Job]] = {
     "search": _search,
     "trial": _trial,
     "match": _matching,
+    "audit": _audit,
     "study": _study,
 }
 

@@ -160,6 +160,30 @@ PRESETS: dict[str, Preset] = {
 DEFAULT_PRESET = "cifar10-50"
 
 
+@dataclass(frozen=True)
+class DataPreset:
+    """What the authors' own loaders select, so that their released checkpoints can be counted; n can be changed."""
+
+    title: str
+    data: Mapping[str, Any]
+
+
+_CIFAR = {"source": "cifar10-full", "task": "binary", "partition": "animals-vehicles"}
+_DIGITS = {"source": "mnist-full", "task": "binary", "partition": "odd-even"}
+DATA_PRESETS = {
+    "haim2022-cifar10": DataPreset("first 250 vehicles and first 250 animals of CIFAR-10", {**_CIFAR, "n": 500}),
+    "haim2022-mnist": DataPreset("first 250 even and first 250 odd digits of MNIST", {**_DIGITS, "n": 500}),
+    "buzaglo2023-cifar10": DataPreset(
+        "first 50 of each of the ten classes of CIFAR-10",
+        {"source": "cifar10-full", "task": "multiclass", "per_class": 50},
+    ),
+    "buzaglo2023-mnist": DataPreset(
+        "first 50 of each of the ten digits of MNIST", {"source": "mnist-full", "task": "multiclass", "per_class": 50}
+    ),
+}
+"""The mean training image is subtracted in all of them."""
+
+
 def find_preset(name: str) -> Preset:
     """The preset of that name, or a sentence that lists the nearest ones."""
     if name in PRESETS:

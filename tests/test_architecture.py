@@ -18,11 +18,11 @@ PROJECT = Path(__file__).resolve().parent.parent
 ORDER = (
     *("version", "errors", "project_files", "units", "settings_text", "observing", "devices"),
     *("names", "losses", "sources", "config", "presets"),
-    *("data", "models", "training", "attacks", "matching", "analysis", "plots"),
+    *("data", "models", "training", "attacks", "matching", "analysis", "plots", "auditing"),
     *("store", "runs", "views", "scheduling", "studies"),
     *("kinds", "library", "worker", "cli", "__main__"),
 )
-SCIENCE = {"data", "models", "training", "attacks", "matching", "analysis", "plots"}
+SCIENCE = {"data", "models", "training", "attacks", "matching", "analysis", "plots", "auditing"}
 # Further than the order asks, and through any number of modules in between.
 NEVER_REACHES = {
     "attacks": {"data", "training", "matching"},  # the attacker sees weights only

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from recon_core.cli import dashboard, match, places, reconstruct, runs, study, training
+from recon_core.cli import audit, dashboard, match, places, reconstruct, runs, study, training
 from recon_core.cli.console import complain
 from recon_core.errors import AfterimageError, InputError
 from recon_core.version import __version__
@@ -32,6 +32,7 @@ app.command("reconstruct")(reconstruct.reconstruct)
 app.command("baseline")(reconstruct.baseline)
 app.command("search")(reconstruct.search)
 app.command("match")(match.match)
+app.command("audit")(audit.audit)
 app.command("study")(study.study)
 app.command("report")(study.report)
 app.command("results")(study.results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from recon_core.cli.audit_findings import findings as audit_findings
 from recon_core.cli.console import out
 from recon_core.cli.match import findings as match_findings
 from recon_core.store import Run, RunStore
@@ -66,6 +67,12 @@ def _search(run: Run, result: Result) -> list[str]:
     return [*lines, *_match_next(run)]
 
 
+def _audit(run: Run, result: Result) -> list[str]:
+    from recon_core.auditing.report import AuditReport
+
+    return audit_findings(AuditReport.model_validate(result))
+
+
 def _study(run: Run, result: Result) -> list[str]:
     from recon_core.studies.summary import summary_lines
 
@@ -100,5 +107,6 @@ FINDINGS: dict[str, Callable[[Run, Result], list[str]]] = {
     "reconstruct": _reconstruction,
     "search": _search,
     "match": lambda run, result: match_findings(result),
+    "audit": _audit,
     "study": _study,
 }

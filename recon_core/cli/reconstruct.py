@@ -55,7 +55,7 @@ def import_model(
     from recon_core.runs.models import read_foreign
     from recon_core.runs.requests import create_import
 
-    shape = _shape(input_shape)
+    shape = read_shape(input_shape)
     read_foreign(file, shape)
     perform_and_report(create_import(store_of(context), file, shape, name), quiet)
 
@@ -114,8 +114,8 @@ def reconstruct(
     from recon_core.runs.requests import create_reconstruction
 
     base = find_attack_preset(preset, recipe)
-    given = _given(settings, recipe=recipe, m=m, seeds=seeds)
-    source = _find_model(store_of(context), model, _shape(input_shape))
+    given = given_settings(settings, recipe=recipe, m=m, seeds=seeds)
+    source = find_model(store_of(context), model, read_shape(input_shape))
     chosen = attack_settings(source.model, given, base)
     config = ReconstructConfig(model="", settings=chosen, known_init=known_init)
     check_request(source.model, config)
@@ -148,12 +148,12 @@ def baseline(
     )
     from recon_core.runs.requests import create_reconstruction
 
-    given = _given(settings, recipe=recipe, m=m)
+    given = given_settings(settings, recipe=recipe, m=m)
     if kind == Baseline.INVERSION:
         given.setdefault("iterations", INVERSION_STEPS)
     # Checked before the model is read.
     asked = parse_config(ReconstructConfig, {"model": "", "baseline": kind, "inversion_ranges": ranges})
-    source = _find_model(store_of(context), model, _shape(input_shape))
+    source = find_model(store_of(context), model, read_shape(input_shape))
     chosen = attack_settings(source.model, given)
     config = asked.model_copy(update={"settings": chosen})
     check_request(source.model, config)
@@ -210,8 +210,8 @@ def search(
     check_storage(storage, share)
     places = {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus}
     asked = parse_config(SearchSettings, {"trials": trials, "sampler": sampler, "ranges": ranges, "seed": seed})
-    given = _given(settings, recipe=recipe, m=m, iterations=iterations)
-    source = _find_model(store_of(context), model, _shape(input_shape))
+    given = given_settings(settings, recipe=recipe, m=m, iterations=iterations)
+    source = find_model(store_of(context), model, read_shape(input_shape))
     chosen = trial_settings(source.model, given)
     whole = {"settings": asked.model_copy(update={"attack": chosen}), "known_init": known_init}
     config = parse_config(SearchConfig, {"model": "", **whole, **used(places), "storage": storage, "share": share})
@@ -254,7 +254,7 @@ class _Source:
         return run
 
 
-def _find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) -> _Source:
+def find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) -> _Source:
     """A run of that id, or a file of that name."""
     from recon_core.runs.models import AttackModel, model_of, read_foreign
 
@@ -269,7 +269,7 @@ def _find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None)
     return _Source(store, model, file=file, input_shape=input_shape)
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def read_shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
@@ -278,7 +278,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         raise InputError(f"--input-shape is written as 3,32,32 or as 2, got {text!r}") from None
 
 
-def _given(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
+def given_settings(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
     """Options that were used, then --set."""
     from recon_core.attacks import AttackSettings
     from recon_core.config import assign

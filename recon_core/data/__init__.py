@@ -5,7 +5,7 @@ source (planar, embedded, full sets, the user's own) -> `ImageSet` -> task cut o
 
 from recon_core.data.loading import describe_source, load_task
 from recon_core.data.registry import Reader, register_source
-from recon_core.data.tasks import PARTITIONS
+from recon_core.data.tasks import PARTITIONS, task_classes
 from recon_core.data.torchvision_import import import_torchvision
 from recon_core.data.types import Progress, SourceInfo, TaskData, signs_of
 
@@ -20,4 +20,5 @@ __all__ = [
     "load_task",
     "register_source",
     "signs_of",
+    "task_classes",
 ]

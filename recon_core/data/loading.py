@@ -16,8 +16,8 @@ from recon_core.data.types import Progress, SourceInfo, TaskData
 from recon_core.errors import InputError
 
 
-def load_task(config: DataConfig, *, progress: Progress | None = None) -> TaskData:
-    """The samples `config` asks for, or an `InputError`.
+def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bool = False) -> TaskData:
+    """The samples `config` asks for, or an `InputError`; `whole`, every training image of its classes.
 
     What can be said without pixels is said first: a request that cannot be met downloads nothing.
     """
@@ -26,7 +26,7 @@ def load_task(config: DataConfig, *, progress: Progress | None = None) -> TaskDa
         return reader.points(config)
     assert reader.images is not None
     plan = plan_task(config, reader.describe(config.path).class_names)
-    return cut_task(config, plan, reader.images(config, progress))
+    return cut_task(config, plan, reader.images(config, progress), whole=whole)
 
 
 def describe_source(source: str, path: str | None = None) -> SourceInfo:

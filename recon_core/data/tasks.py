@@ -84,6 +84,11 @@ def plan_task(config: DataConfig, class_names: tuple[str, ...]) -> TaskPlan:
     return TaskPlan(config.task, sides, samples_per_side(config, len(sides)))
 
 
+def task_classes(config: DataConfig, class_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of the task's classes, from those of its source."""
+    return tuple(side.name for side in plan_task(config, class_names).sides)
+
+
 def samples_per_side(config: DataConfig, sides: int) -> Request:
     """How many samples of each of `sides` classes `n`, `per_class` or the default ask for."""
     if config.per_class is not None:
@@ -99,15 +104,18 @@ def samples_per_side(config: DataConfig, sides: int) -> Request:
     return Request(n // sides, f"n={n}" if config.n is not None else f"n={n} (the default)")
 
 
-def cut_task(config: DataConfig, plan: TaskPlan, images: ImageSet) -> TaskData:
-    """Select, centre, and hand over as tensors."""
+def cut_task(config: DataConfig, plan: TaskPlan, images: ImageSet, *, whole: bool = False) -> TaskData:
+    """Select, centre, and hand over as tensors; `whole` selects all, however unevenly the classes are filled."""
     side_of = np.full(len(images.class_names), -1, dtype=np.int64)
     for number, side in enumerate(plan.sides):
         side_of[list(side.classes)] = number
     train_sides = side_of[images.train.labels]
     rng = np.random.default_rng(config.seed) if config.selection is Selection.SEEDED else None
-    _refuse_shortage(config, plan, train_sides)
-    chosen = balanced(train_sides, len(plan.sides), plan.request.per_side, rng)
+    if whole:
+        chosen = np.flatnonzero(train_sides >= 0)
+    else:
+        _refuse_shortage(config, plan, train_sides)
+        chosen = balanced(train_sides, len(plan.sides), plan.request.per_side, rng)
 
     if images.test is None:
         rest = np.setdiff1d(np.arange(len(train_sides)), chosen)

@@ -123,7 +123,7 @@ def reconstruct(
         raise InputError(
             f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
         )
-    attacked = _attack_model(model, store, input_shape)
+    attacked = attack_model(model, store, input_shape)
     chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
     config = parse_config(ReconstructConfig, values)
@@ -135,7 +135,7 @@ def reconstruct(
             )
         return _result(outcome, attacked, config)
     runs = store_of(store)
-    owner = _run_of(model, attacked, runs, input_shape)
+    owner = run_of(model, attacked, runs, input_shape)
     run = create_reconstruction(runs, config.model_copy(update={"model": owner.id}), name)
     with interruptible() as stop, showing(progress, "reconstruct") as listener:
         state = perform(run, stop, listener)
@@ -204,7 +204,7 @@ def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:
     return ended if warning is None else f"{ended}; {warning}"
 
 
-def _attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None) -> AttackModel:
+def attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None) -> AttackModel:
     """Weights, and how they were trained where that is known."""
     if input_shape is not None and isinstance(model, TrainedModel | Run | Network):
         raise InputError(f"input_shape goes with a file or a module of your own, got {input_shape} with {model!r}")
@@ -278,7 +278,7 @@ def _same_function(module: nn.Module, network: Network) -> bool:
     return False
 
 
-def _run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None) -> Run:
+def run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None) -> Run:
     """The run of this store that holds the model; one that is not there yet is imported."""
     run = model.run if isinstance(model, TrainedModel) else model if isinstance(model, Run) else None
     if run is not None and run.dir.parent.resolve() == store.root.resolve():

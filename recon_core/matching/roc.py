@@ -60,6 +60,6 @@ def roc(members: Tensor, non_members: Tensor) -> Roc:
     start = torch.zeros(1, dtype=torch.float64)
     return Roc(
         thresholds=torch.cat([start + torch.inf, scores[last]]),
-        false_positive_rates=torch.cat([start, alarms / len(non_members)]),
-        true_positive_rates=torch.cat([start, hits / len(members)]),
+        false_positive_rates=torch.cat([start, alarms.double() / len(non_members)]),
+        true_positive_rates=torch.cat([start, hits.double() / len(members)]),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from recon_core.attacks import AttackSettings
 from recon_core.config import TrainConfig, assignments, parse_config
 from recon_core.errors import AfterimageError
+from recon_core.runs.audit import AttachedData, AuditConfig
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.models import ImportConfig
 from recon_core.runs.reconstruction import ReconstructConfig
@@ -90,6 +91,30 @@ def _match(config: Config) -> list[str]:
         if name != "runs" and getattr(asked, name) != getattr(usual, name)
     }
     return ["match", *asked.runs, *options(changed)]
+
+
+@repeats("audit")
+def _audit(config: Config) -> list[str]:
+    asked = parse_config(AuditConfig, config)
+    attached, data = asked.attached, asked.attached.data
+    changed = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name in ("held_out", "normalisation", "mean", "std")
+        if (value := getattr(attached, name)) != AttachedData.model_fields[name].default
+    }
+    if asked.threshold != AuditConfig.model_fields["threshold"].default:
+        changed["threshold"] = asked.threshold
+    selected = [
+        word
+        for setting in assignments(data)
+        if not setting.startswith(("source=", "path="))
+        for word in ("-d", setting)
+    ]
+    return [
+        *("audit", asked.model, "--data", data.path or str(data.source), *selected, *options(changed)),
+        *flag("--anyway", asked.anyway),
+        *attack_arguments(asked.settings),
+    ]
 
 
 def options(values: Mapping[str, Any]) -> list[str]:

@@ -43,19 +43,22 @@ def kkt_residual(trainable: Trainable, loss: Loss) -> KktResidual:
     norms = [float(norm) for norm in torch.stack(trainable.squared_norms()).double()]
     norms[0] += float(trainable.outside_squared_norm())
     signed = loss.function.classifies
-    fits = [_fit(gram, b, norm, signed) for gram, b, norm in zip(grams, inner, norms, strict=True)]
-    whole = _fit(np.sum(grams, axis=0), np.sum(inner, axis=0), sum(norms), signed)
+    fits = [fit_multipliers(gram, b, norm, signed) for gram, b, norm in zip(grams, inner, norms, strict=True)]
+    whole = fit_multipliers(np.sum(grams, axis=0), np.sum(inner, axis=0), sum(norms), signed)
     return KktResidual([fit.residual for fit in fits], whole.residual, whole.multipliers)
 
 
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
+    """Multipliers (n,) and the relative residual they leave."""
+
     residual: float
     multipliers: NDArray[np.float64]
 
 
-def _fit(gram: NDArray[np.float64], inner: NDArray[np.float64], norm: float, nonnegative: bool) -> _Fit:
+def fit_multipliers(gram: NDArray[np.float64], inner: NDArray[np.float64], norm: float, nonnegative: bool) -> Fit:
+    """The best multipliers, from products of gradients (n, n), gradients with theta (n,), and |theta|^2."""
     if norm == 0 or not np.isfinite(gram).all():
-        return _Fit(float("nan"), np.zeros_like(inner))
+        return Fit(float("nan"), np.zeros_like(inner))
     values, vectors = np.linalg.eigh(gram)
     kept = values > values[-1] * _RANK_TOLERANCE
     root = np.sqrt(values[kept])
@@ -63,4 +66,4 @@ def _fit(gram: NDArray[np.float64], inner: NDArray[np.float64], norm: float, non
     target = (vectors[:, kept].T @ inner) / root
     lam = nnls(factor, target)[0] if nonnegative else np.linalg.lstsq(factor, target, rcond=None)[0]
     left = norm - 2 * lam @ inner + lam @ gram @ lam
-    return _Fit(float(np.sqrt(max(left, 0.0) / norm)), lam)
+    return Fit(float(np.sqrt(max(left, 0.0) / norm)), lam)

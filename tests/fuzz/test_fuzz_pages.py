@@ -19,7 +19,7 @@ from tests.faults.apps import PROJECT, SHORT, App, attack_on
 SEED, CASES = 20261118, 90
 MEMORY_BOUND = 200 * 2**20
 """Bytes by which all these visits together may make the server grow."""
-PAGES = ["", "Train", "Reconstruct", "Match", "Analyze", "Studies"]
+PAGES = ["", "Train", "Reconstruct", "Match", "Analyze", "Studies", "Audit"]
 HOSTILE = [
     "",
     " ",

@@ -10,6 +10,7 @@ import streamlit as st
 # By ending: what a browser calls it, and the sign for it.
 _TYPES = {
     "csv": ("text/csv", ":material/table:"),
+    "json": ("application/json", ":material/data_object:"),
     "html": ("text/html", ":material/html:"),
     "png": ("image/png", ":material/image:"),
     "yaml": ("application/yaml", ":material/download:"),

@@ -34,6 +34,9 @@ EXPERIMENTS = Page("pages/7_Experiments.py", "Experiments")
 PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS)
 RESULTS = Page("pages/7_Results.py", "Results")
 PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, RESULTS)
+AUDIT = Page("pages/6_Audit.py", "Audit")
+GLOSSARY = Page("pages/7_Glossary.py", "Glossary")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, AUDIT, GLOSSARY)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import secrets
-import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamlit as st
 
 from recon_core.config import parse_config
-from recon_core.errors import InputError
-from recon_core.kinds import perform
 from recon_core.models import Architecture
-from recon_core.runs.models import ImportConfig, imported_before, read_foreign
-from recon_core.runs.requests import create_import
-from recon_core.runs.signals import StopFlag
+from recon_core.runs.models import ImportConfig, read_foreign
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.store.files import explaining, write_atomic
 from recon_core.store.private import private_folder
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.shared.store import forget, recent_runs, run_details
+from ui.shared.faults import errors_shown
+from ui.shared.formatting import plain
+from ui.shared.store import forget, recent_runs
+from ui.shared.uploads import CHECKPOINTS, MOST_MEGABYTES, take_in, uploaded
 from ui.train.run import show_architecture
-
-MOST_MEGABYTES = 50
-SUFFIXES = ("pth", "pt", "safetensors")
-_UPLOADS = ".uploads"
-_ABANDONED_SECONDS = 3600
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Inferred(NamedTuple):
@@ -50,7 +37,7 @@ def show_import() -> None:
     )
     left, right = st.columns([3, 2], gap="large")
     upload = left.file_uploader(
-        "Checkpoint", type=list(SUFFIXES), max_upload_size=MOST_MEGABYTES, key="t_checkpoint",
+        "Checkpoint", type=list(CHECKPOINTS), max_upload_size=MOST_MEGABYTES, key="t_checkpoint",
         help="A state dict saved by torch.save, or a .safetensors file. Up to 50 MB.",
     )  # fmt: skip
     shape = right.text_input(
@@ -78,21 +65,13 @@ def _show_checkpoint(name: str, content: bytes, shape: str) -> None:
 # The digest stands for the bytes, which Streamlit would otherwise hash anew on every rerun.
 @st.cache_data(max_entries=8, show_spinner="Reading the checkpoint …")
 def _infer(digest: str, shape: tuple[int, ...] | None, name: str, _content: bytes) -> Inferred:
-    with _uploaded(name, _content) as path:
+    with uploaded(name, _content) as path:
         foreign = read_foreign(path, shape)
     return Inferred(foreign.architecture.to_json(), foreign.notes)
 
 
 def _import(name: str, content: bytes, shape: tuple[int, ...] | None) -> None:
-    """Copy it into the store here and now: it takes a second, and would else wait behind hours of training."""
-    store = RunStore(default_root())
-    with _uploaded(name, content) as path:
-        run = imported_before(store, path, shape)
-        if run is None:
-            run = create_import(store, path, shape)
-            with st.spinner("Importing …"):
-                perform(run, StopFlag())
-    forget()
+    run = take_in(name, content, shape)
     st.query_params["run"] = run.id
     st.rerun()
 
@@ -134,7 +113,7 @@ def _show_zip() -> None:
     )  # fmt: skip
     if upload is not None and st.button("Import the run", key="t_take", icon=":material/unarchive:"):
         with errors_shown():
-            with _uploaded(upload.name, upload.getvalue()) as path:
+            with uploaded(upload.name, upload.getvalue()) as path:
                 runs = RunStore(default_root()).import_zip(path)
             forget()
             names = ", ".join(run_details(run.id).name for run in runs)

@@ -1,0 +1,188 @@
+"""The report of an audit, as it stands in a JSON file; `AuditReport.model_json_schema()` is its schema."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = float
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Level(StrEnum):
+    LEAKS = "leaks"
+    UNCLEAR = "unclear"
+    NOTHING_FOUND = "nothing-found"
+
+
+class Verdict(_Part):
+    """The answer in one sentence."""
+
+    level: Level
+    sentence: str
+    p_value: float | None = Field(
+        description="Fisher's exact test that no more training images than held-out ones come back; null without any"
+    )
+
+
+class ModelFacts(_Part):
+    """What was audited."""
+
+    name: str
+    architecture: str
+    parameters: int
+    input_shape: list[int]
+    outputs: int
+    notes: list[str] = Field(description="what was inferred from the file, and what was left out")
+    run: str | None
+
+
+class DataFacts(_Part):
+    """The images that were attached as its training set."""
+
+    source: str
+    images: int
+    classes: dict[str, int] = Field(description="training images of each class, in the order of the outputs")
+    held_out: int = Field(description="images that were not trained on, for the controls and the membership tests")
+    normalisation: str
+    normalisation_assumed: bool = Field(description="the customary one that fits best, because nobody said")
+    fingerprint: str = Field(description="sha256 of the attached training images and labels")
+
+
+class FitFacts(_Part):
+    """Whether the images look like the training set of the network."""
+
+    likeness: Literal["fits", "doubtful", "refused"]
+    sentence: str
+    accuracy: Share
+    held_out_accuracy: Share | None
+    guessing: Share
+    mean_loss: float
+    margin_min: float
+    margin_median: float
+    kkt_residual_by_layer: dict[str, float] | None = Field(
+        description="share of each layer's norm that the training images leave unexplained; null if not measured"
+    )
+    kkt_residual: float | None
+
+
+class AttackFacts(_Part):
+    """How the candidates were drawn; no image was seen by then."""
+
+    recipe: str
+    candidates: int
+    iterations: int
+    seeds: int
+    seconds: float
+    residual: float | None = Field(description="share of the squared weights that the candidates leave unexplained")
+
+
+class Controls(_Part):
+    """What would count as reconstructed although nothing leaked."""
+
+    mean_image: int = Field(description="training images that the mean image alone would match")
+    untrained: int | None = Field(description="training images that candidates of an untrained network match")
+    held_out: int | None = Field(description="held-out images that the same candidates match")
+    held_out_of: int | None
+
+
+class CountAt(_Part):
+    """The count at another threshold, with its chance level."""
+
+    threshold: float
+    reconstructed: int
+    chance: int
+
+
+class Leak(_Part):
+    """How many training images came back."""
+
+    threshold: float = Field(description="SSIM above which an image counts as reconstructed")
+    reconstructed: int
+    of: int
+    candidates_behind: int = Field(description="different candidates nearest to the reconstructed images")
+    chance: int = Field(description="the largest of the controls, as images of the training set")
+    beyond_chance: int
+    controls: Controls
+    by_threshold: list[CountAt]
+
+
+class CertainOnes(_Part):
+    """Candidates that the attack itself calls certain, and how many of them are right."""
+
+    certain: int
+    real: int
+    images_shown: int
+    precision: Share | None
+    precision_low: Share | None
+    precision_high: Share | None
+
+
+class TrueRate(_Part):
+    """A true-positive rate with its 95% interval."""
+
+    false_positive_rate: Share
+    true_positive_rate: Share
+    low: Share
+    high: Share
+    false_positive_rate_high: Share = Field(description="the largest rate, at 95%, that the threshold may really have")
+    resolved: bool = Field(description="false where there are too few held-out images to measure such a rate")
+
+
+class Membership(_Part):
+    """One membership test: loss threshold, margin, or likeness to a reconstruction."""
+
+    name: str
+    needs: str = Field(description="what an attacker needs for it")
+    members: int
+    non_members: int
+    auc: Share
+    auc_low: Share
+    auc_high: Share
+    at: list[TrueRate]
+    curve: list[tuple[float, float]] = Field(description="points (false-positive rate, true-positive rate)")
+
+
+class ImageRow(_Part):
+    """One training image, the most exposed first."""
+
+    rank: int
+    id: int = Field(description="position in the source")
+    label: str
+    ssim: float | None
+    reconstructed: bool
+    confidence: float | None = Field(description="how sure the attack is of the candidate nearest to this image")
+    certain: bool
+    margin: float
+    loss: float
+
+
+class Assumption(_Part):
+    """Something on which the answer rests."""
+
+    name: str
+    holds: Literal["yes", "no", "unknown"]
+    sentence: str
+
+
+class AuditReport(_Part):
+    """One audit, whole."""
+
+    schema_version: Literal["1"] = "1"
+    version: str = Field(description="of Afterimage")
+    created: str
+    verdict: Verdict
+    model: ModelFacts
+    data: DataFacts
+    fit: FitFacts
+    attack: AttackFacts
+    leak: Leak
+    certain: CertainOnes | None = Field(description="null where the attack does not say how sure it is")
+    membership: list[Membership] = Field(description="empty without held-out images")
+    assumptions: list[Assumption]
+    images: list[ImageRow]

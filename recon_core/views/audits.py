@@ -1,0 +1,78 @@
+"""A finished audit: its report, and the pictures that go with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from recon_core.analysis.pairs import BestPairs
+from recon_core.auditing.judging import pictures_of as pictures_of
+from recon_core.auditing.page import render
+from recon_core.auditing.report import AuditReport
+from recon_core.errors import InputError
+from recon_core.plots.mosaic import pairs_mosaic
+from recon_core.plots.sheet import png
+from recon_core.runs.audit import PICTURES
+from recon_core.store import Run
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """The answer, its report, and the pictures of the report in the order of its rows, the most exposed first."""
+
+    report: AuditReport
+    images: Tensor
+    """(n, C, H, W), uint8: the training images."""
+    reconstructions: Tensor
+    """(n, C, H, W), uint8: what was drawn out of the weights."""
+    run: Run | None = None
+
+    @property
+    def leaks(self) -> bool:
+        """Whether more images came back than chance explains."""
+        return self.report.verdict.level == "leaks"
+
+    def to_html(self) -> str:
+        """The report as one page that needs nothing beside it."""
+        return render(self.report, self.images.numpy(), self.reconstructions.numpy())
+
+    def to_json(self) -> str:
+        """The report by its schema, `AuditReport.model_json_schema()`."""
+        return self.report.model_dump_json(indent=2)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report; the name ends in .html or .json."""
+        file = Path(path).expanduser()
+        if file.suffix not in (".html", ".json"):
+            raise InputError(f"a report is an .html or a .json file, got {str(path)!r}; name it audit.html")
+        file.write_text(self.to_html() if file.suffix == ".html" else self.to_json(), encoding="utf-8")
+        return file
+
+    def __repr__(self) -> str:
+        return f"Audit({self.report.verdict.sentence})"
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def read_audit(run: Run) -> Audit:
+    """A finished audit run as `audit` gave it."""
+    pictures = run.tensors(PICTURES)
+    report = AuditReport.model_validate(run.result() or {})
+    return Audit(report, pictures["images"], pictures["reconstructions"], run)
+
+
+def pairs_png(audit: Audit, k: int) -> bytes:
+    """The k most exposed images above their reconstructions, as one picture."""
+    rows = audit.report.images[:k]
+    pairs = BestPairs(
+        images=(audit.images[:k].float() / 255).numpy(),
+        reconstructions=(audit.reconstructions[:k].float() / 255).numpy(),
+        ssim=np.array([-1.0 if row.ssim is None else row.ssim for row in rows]),
+        samples=np.arange(len(rows)),
+        threshold=audit.report.leak.threshold,
+    )
+    return png(pairs_mosaic(pairs))

@@ -1,0 +1,93 @@
+"""`rc.audit`: modules, files, arrays and folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import recon_core as rc
+from recon_core.auditing.report import AuditReport
+from recon_core.errors import InputError
+from tests.foreign_training import SIDE, Foreign, train_elsewhere
+from tests.library.conftest import ATTACK, Experiment
+
+QUICK: dict[str, Any] = {"m": 16, "iterations": 30, "progress": False, "input_shape": (1, SIDE, SIDE)}
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+    return train_elsewhere(tmp_path_factory.mktemp("elsewhere"), counts={"a": 4, "b": 3, "c": 3})
+
+
+def test_module_and_file_folder_and_arrays_give_one_answer(foreign: Foreign, tmp_path: Path) -> None:
+    data = rc.load_data(str(foreign.photos), task="multiclass", per_class=3)
+    by_file = rc.audit(foreign.file, foreign.photos, held_out=foreign.others, **QUICK)
+    kept = rc.audit(foreign.file, foreign.photos, held_out=foreign.others, store=tmp_path / "kept", **QUICK)
+    by_module = rc.audit(foreign.module, (all_images(foreign), torch.tensor([0] * 4 + [1] * 3 + [2] * 3)), **QUICK)
+    assert by_file.report.leak == kept.report.leak
+    assert by_file.report.images == kept.report.images
+    assert kept.run is not None
+    assert by_module.report.data.images == by_file.report.data.images == 10
+    assert [row.ssim for row in by_module.report.images] == pytest.approx([row.ssim for row in by_file.report.images])
+    some = rc.audit(foreign.module, data, **QUICK)
+    assert some.report.data.images == 9
+
+
+def all_images(foreign: Foreign) -> Any:
+    return np.stack([np.asarray(Image.open(file)) for file in sorted(foreign.photos.glob("*/*.png"))])
+
+
+@pytest.fixture(scope="module")
+def audit(experiment: Experiment) -> rc.Audit:
+    return rc.audit(experiment.model, experiment.data, **ATTACK)
+
+
+def test_count_is_that_of_match(experiment: Experiment, audit: rc.Audit) -> None:
+    """Same candidates, same images, one count; here the held-out images are more."""
+    score = experiment.score
+    assert audit.report.leak.reconstructed == score.good()
+    ordered = sorted(score.ssim.tolist(), reverse=True)
+    assert [row.ssim for row in audit.report.images] == pytest.approx(ordered, abs=1e-6)
+    assert audit.report.data.normalisation == "the mean training image subtracted"
+
+
+def test_report_is_written_as_html_and_json(audit: rc.Audit, tmp_path: Path) -> None:
+    page = audit.save(tmp_path / "audit.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert audit.report.verdict.sentence.split(":")[0] in page
+    values = json.loads(audit.save(tmp_path / "audit.json").read_text())
+    assert AuditReport.model_validate(values) == audit.report
+    with pytest.raises(InputError, match=r"a report is an \.html or a \.json file, got 'audit\.pdf'"):
+        audit.save("audit.pdf")
+
+
+def test_leak_is_called_a_leak() -> None:
+    """A network that holds its images in plain sight."""
+    data = rc.load_data("cifar10", n=10, test_n=60)
+    audit = rc.audit(rc.train(data, widths=(100, 100), progress=False), data, progress=False, iterations=400)
+    leak = audit.report.leak
+    assert audit.leaks
+    assert leak.beyond_chance == leak.reconstructed - leak.chance >= 4
+    assert audit.report.verdict.p_value is not None
+    assert audit.report.verdict.p_value < 0.01
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "sentence"),
+    [
+        (7, {}, r"data are a Data, \(images, labels\), a path or a name, got int"),
+        ("cifar10", {"n": 8, "colour": 1}, r"unknown setting 'colour' of audit"),
+        ("mnist", {"n": 8}, r"takes images of 3x32x32 and the attached ones are 1x28x28"),
+    ],
+)
+def test_bad_requests_are_one_sentence(
+    experiment: Experiment, data: Any, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        rc.audit(experiment.model, data, progress=False, **settings)

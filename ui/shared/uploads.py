@@ -1,0 +1,84 @@
+"""Files that somebody hands to a page: kept for a moment, under a name that is safe."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import streamlit as st
+
+from recon_core.errors import InputError
+from recon_core.kinds import perform
+from recon_core.runs.models import imported_before
+from recon_core.runs.requests import create_import
+from recon_core.runs.signals import StopFlag
+from recon_core.store import Run, RunStore, default_root
+from recon_core.store.files import explaining
+from ui.shared.store import forget
+
+MOST_MEGABYTES = 50
+CHECKPOINTS = ("pth", "pt", "safetensors")
+_UPLOADS, _KEPT = ".uploads", ".arrays"
+_ABANDONED_SECONDS = 3600
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def take_in(name: str, content: bytes, shape: tuple[int, ...] | None) -> Run:
+    """Copy a checkpoint into the store here and now: it takes a second, and would else wait behind hours of work."""
+    store = RunStore(default_root())
+    with uploaded(name, content) as path:
+        run = imported_before(store, path, shape)
+        if run is None:
+            run = create_import(store, path, shape)
+            with st.spinner("Importing …"):
+                perform(run, StopFlag())
+    forget()
+    return run
+
+
+def keep(content: bytes, suffix: str) -> Path:
+    """The bytes as a file of the store, for a run that reads it later; the same bytes are kept once."""
+    file = default_root() / _KEPT / f"{hashlib.sha256(content).hexdigest()[:32]}.{suffix}"
+    if not file.is_file():
+        with explaining(file):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            half = file.with_name(f"{secrets.token_hex(8)}.part")
+            half.write_bytes(content)
+            half.replace(file)
+    return file
+
+
+@contextmanager
+def uploaded(name: str, content: bytes) -> Iterator[Path]:
+    """The bytes as a file that nobody else can read, gone afterwards. Sentences about it call it by its own name."""
+    if len(content) > MOST_MEGABYTES * 2**20:
+        raise InputError(
+            f"{name} is larger than {MOST_MEGABYTES} MB; import it with: python -m recon_core import-model"
+        )
+    folder = default_root() / _UPLOADS / secrets.token_hex(8)
+    path = folder / ((_UNSAFE.sub("_", Path(name).name).lstrip(".") or "upload")[-100:])
+    with explaining(folder):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _clear_abandoned(folder.parent)
+        folder.mkdir(mode=0o700)
+    try:
+        with explaining(path):
+            path.write_bytes(content)
+        yield path
+    except InputError as error:
+        raise InputError(str(error).replace(str(path), name)) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """What an app that was killed left behind."""
+    for entry in folder.iterdir():
+        if time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS:
+            shutil.rmtree(entry, ignore_errors=True)
