@@ -126,8 +126,7 @@ def command_line(command: Sequence[str]) -> bytes:
 def seal(folder: Path) -> None:
     """Make the files of a done run read-only, all but what its user says about it."""
     for path in folder.iterdir():
-        if layout.is_content(path.name) and path.name != layout.NAME and not path.is_symlink():
-        if layout.is_content(path.name) and path.name not in (layout.NAME, layout.NOTES):
+        if layout.is_content(path.name) and path.name not in (layout.NAME, layout.NOTES) and not path.is_symlink():
             with contextlib.suppress(OSError):  # a file of somebody else's is not ours to change
                 path.chmod(SEALED_MODE)
 

@@ -14,8 +14,8 @@ from recon_core.store import layout, lock
 from recon_core.store.files import DamagedError, explaining, is_temporary, last_lines, read_json, read_object
 from recon_core.store.foreign import Imported, mark_of
 from recon_core.store.metrics import read_metrics
-from recon_core.store.private import touch_private
 from recon_core.store.notes import Notes, read_notes
+from recon_core.store.private import touch_private
 from recon_core.store.record import Record, RunState, Status, read_name, read_record, resolved_status
 from recon_core.store.tensors import read_tensors
 from recon_core.store.writer import RunWriter

@@ -16,8 +16,8 @@ from recon_core.store.archive import ZipLimits, export_runs, import_runs
 from recon_core.store.check import Problem, check_store
 from recon_core.store.files import explaining, remove_tree, sync_folder, write_atomic, write_json
 from recon_core.store.ids import checked_id, checked_name, is_id, new_id
-from recon_core.store.private import link_error, private_folder, refuse_links_in
 from recon_core.store.notes import Notes, checked_notes, write_notes
+from recon_core.store.private import link_error, private_folder, refuse_links_in
 from recon_core.store.record import (
     Record,
     RunState,

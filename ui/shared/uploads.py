@@ -19,7 +19,8 @@ from recon_core.runs.models import imported_before
 from recon_core.runs.requests import create_import
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunStore, default_root
-from recon_core.store.files import explaining
+from recon_core.store.files import explaining, write_atomic
+from recon_core.store.private import private_folder
 from ui.shared.store import forget
 
 MOST_MEGABYTES = 50
@@ -47,10 +48,8 @@ def keep(content: bytes, suffix: str) -> Path:
     file = default_root() / _KEPT / f"{hashlib.sha256(content).hexdigest()[:32]}.{suffix}"
     if not file.is_file():
         with explaining(file):
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            half = file.with_name(f"{secrets.token_hex(8)}.part")
-            half.write_bytes(content)
-            half.replace(file)
+            private_folder(file.parent)
+            write_atomic(file, [content])
     return file
 
 
@@ -64,12 +63,12 @@ def uploaded(name: str, content: bytes) -> Iterator[Path]:
     folder = default_root() / _UPLOADS / secrets.token_hex(8)
     path = folder / ((_UNSAFE.sub("_", Path(name).name).lstrip(".") or "upload")[-100:])
     with explaining(folder):
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder.parent)
         _clear_abandoned(folder.parent)
-        folder.mkdir(mode=0o700)
+        private_folder(folder)
     try:
         with explaining(path):
-            path.write_bytes(content)
+            write_atomic(path, [content])
         yield path
     except InputError as error:
         raise InputError(str(error).replace(str(path), name)) from None
@@ -80,5 +79,5 @@ def uploaded(name: str, content: bytes) -> Iterator[Path]:
 def _clear_abandoned(folder: Path) -> None:
     """What an app that was killed left behind."""
     for entry in folder.iterdir():
-        if time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS:
+        if time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS:
             shutil.rmtree(entry, ignore_errors=True)

@@ -11,14 +11,9 @@ from recon_core.config import parse_config
 from recon_core.models import Architecture
 from recon_core.runs.models import ImportConfig, read_foreign
 from recon_core.store import RunState, RunStore, default_root
-from recon_core.store.files import explaining, write_atomic
-from recon_core.store.private import private_folder
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.shared.store import forget, recent_runs, run_details
-from ui.shared.faults import errors_shown
-from ui.shared.formatting import plain
-from ui.shared.store import forget, recent_runs
 from ui.shared.uploads import CHECKPOINTS, MOST_MEGABYTES, take_in, uploaded
 from ui.train.run import show_architecture
 
@@ -74,36 +69,6 @@ def _import(name: str, content: bytes, shape: tuple[int, ...] | None) -> None:
     run = take_in(name, content, shape)
     st.query_params["run"] = run.id
     st.rerun()
-
-
-@contextmanager
-def _uploaded(name: str, content: bytes) -> Iterator[Path]:
-    """The bytes as a file that nobody else can read, gone afterwards. Sentences about it call it by its own name."""
-    if len(content) > MOST_MEGABYTES * 2**20:
-        raise InputError(
-            f"{name} is larger than {MOST_MEGABYTES} MB; import it with: python -m recon_core import-model"
-        )
-    folder = default_root() / _UPLOADS / secrets.token_hex(8)
-    path = folder / ((_UNSAFE.sub("_", Path(name).name).lstrip(".") or "upload")[-100:])
-    with explaining(folder):
-        private_folder(folder.parent)
-        _clear_abandoned(folder.parent)
-        private_folder(folder)
-    try:
-        with explaining(path):
-            write_atomic(path, [content])
-        yield path
-    except InputError as error:
-        raise InputError(str(error).replace(str(path), name)) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _clear_abandoned(folder: Path) -> None:
-    """What an app that was killed left behind."""
-    for entry in folder.iterdir():
-        if time.time() - entry.lstat().st_mtime > _ABANDONED_SECONDS:
-            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _show_zip() -> None:
