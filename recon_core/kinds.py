@@ -92,6 +92,14 @@ def perform(run: Run, stop: StopFlag, listener: Listener = ignore, data: TaskDat
     return run.status().state
 
 
+def import_zip(store: RunStore, path: Path) -> list[Run]:
+    """Take in the runs of a zip. Each is checked against what its kind writes; one that fails is a row that says so."""
+    from recon_core.runs.contents import fault_in
+    from recon_core.studies import contents  # noqa: F401 - says what searches and studies write
+
+    return store.import_zip(path, judge=fault_in)
+
+
 def load_all() -> None:
     """Import what every kind needs; raises where a package is missing, e.g. on a node of a cluster."""
     for load in KINDS.values():

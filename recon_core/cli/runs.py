@@ -218,11 +218,15 @@ def export(
 @app.command("import")
 def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(metavar="ZIP")]) -> None:
     """Take the runs of an exported zip into the store."""
-    for run in store_of(context).import_zip(archive):
+    from recon_core.kinds import import_zip
+
+    for run in import_zip(store_of(context), archive):
         out().print(run.id)
         if run.imported is not None and run.imported.dropped:
             left_out = one_line(", ".join(run.imported.dropped))
             note(f"{run.id}: left out on import, it is not for a file to say: {left_out}")
+        if run.imported is not None and run.imported.fault:
+            note(one_line(f"{run.id}: {run.status().message}"))
 
 
 @app.command()

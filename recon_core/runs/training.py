@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
+from recon_core.runs.contents import checked_result
 from recon_core.runs.observer import StoreObserver, last_checkpoint
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunWriter
@@ -38,7 +39,7 @@ def perform_training(
         "input_shape": list(data.input_shape),
         "train_ids": data.train_ids.tolist(),
     }
-    writer.finish(state, {**outcome.summary, "data": about_data}, f"{outcome.reason}")
+    writer.finish(state, checked_result("train", {**outcome.summary, "data": about_data}), f"{outcome.reason}")
 
 
 def _known_steps(config: TrainConfig) -> int | None:

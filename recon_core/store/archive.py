@@ -11,7 +11,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -45,6 +45,7 @@ from recon_core.store.record import (
 from recon_core.store.workspace import gate, workspace
 
 _CHUNK = 2**20
+_MOST_FAULT = 1000
 _TAIL = struct.Struct("<4s4H2LH")  # end of central directory
 _TAIL64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64_BYTES = 20
@@ -69,6 +70,10 @@ _UNREADABLE = (
 )
 
 
+Judge = Callable[[Path], str]
+"""Says what in an unpacked run makes no sense; empty where all of it does."""
+
+
 @dataclass(frozen=True)
 class ZipLimits:
     """How much a zip may ask of this machine."""
@@ -78,7 +83,9 @@ class ZipLimits:
     ratio: int = 200
     """Times an entry (and the whole) may grow when unpacked, beyond the first MiB."""
     text_bytes: int = 64 * 2**20
-    """Of any one file that is not tensors: metrics and logs are read into memory."""
+    """Of any one file that is neither tensors nor metrics: it is read into memory."""
+    metrics_bytes: int = 2**30
+    """Of the metrics of one run, which are read line by line: some ten million rows."""
 
 
 def export_runs(folders: Sequence[Path], target: Path) -> Path:
@@ -107,7 +114,7 @@ def export_runs(folders: Sequence[Path], target: Path) -> Path:
     return target
 
 
-def import_runs(root: Path, path: Path, limits: ZipLimits) -> list[str]:
+def import_runs(root: Path, path: Path, limits: ZipLimits, judge: Judge) -> list[str]:
     """Take the runs of the zip at `path` into the store; their ids there, parents first."""
     with _plain_file(path, limits) as file, contextlib.ExitStack() as opened:
         with _readable(path):
@@ -116,7 +123,7 @@ def import_runs(root: Path, path: Path, limits: ZipLimits) -> list[str]:
         unpacked = opened.enter_context(workspace(root)) / "unpacked"
         with _readable(path):
             _unpack(archive, entries, unpacked, path)
-        return _take_in(root, unpacked, path)
+        return _take_in(root, unpacked, path, judge)
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
@@ -196,8 +203,9 @@ def _checked_entries(archive: zipfile.ZipFile, path: Path, limits: ZipLimits) ->
             raise _refuse(path, f"{shown} is packed in an unusual way")
         if entry.file_size > limits.ratio * entry.compress_size + 2**20:
             raise _refuse(path, f"{shown} would grow from {entry.compress_size} to {entry.file_size} bytes")
-        if entry.file_size > limits.text_bytes and not relative.endswith(".safetensors"):
-            raise _refuse(path, f"{shown} has {entry.file_size} bytes, more than {limits.text_bytes}")
+        most = limits.metrics_bytes if relative == layout.METRICS else limits.text_bytes
+        if entry.file_size > most and not relative.endswith(".safetensors"):
+            raise _refuse(path, f"{shown} has {entry.file_size} bytes, more than {most}")
         if entry.header_offset < 0:
             raise _refuse(path, f"{shown} would begin before the zip itself")
         if entry.filename in seen:
@@ -232,7 +240,7 @@ def _unpack(archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo], work: 
                 os.fsync(file.fileno())
 
 
-def _take_in(root: Path, work: Path, path: Path) -> list[str]:
+def _take_in(root: Path, work: Path, path: Path, judge: Judge) -> list[str]:
     """Check the unpacked runs, give them ids that are free, and rename them into the store."""
     records = {folder.name: _checked_run(folder, path) for folder in sorted(work.iterdir())}
     try:
@@ -254,7 +262,7 @@ def _take_in(root: Path, work: Path, path: Path) -> list[str]:
                 repointed = not new_ids.keys().isdisjoint(records[run_id].parents)
                 same = taken and not repointed and _same_content(work / run_id, root / run_id)
                 if not same:
-                    _make_foreign(work / run_id, path)
+                    _make_foreign(work / run_id, path, judge)
                     same = taken and not repointed and _same_content(work / run_id, root / run_id)
                 if same:
                     imported.append(run_id)
@@ -300,7 +308,7 @@ def _checked_run(folder: Path, path: Path) -> Record:
     return record
 
 
-def _make_foreign(folder: Path, path: Path) -> None:
+def _make_foreign(folder: Path, path: Path, judge: Judge) -> None:
     """Take out of an unpacked run what is not for a stranger to say, and mark it."""
     config = read_object(folder / layout.CONFIG)
     dropped = drop_addresses(config)
@@ -309,7 +317,7 @@ def _make_foreign(folder: Path, path: Path) -> None:
             write_json(folder / layout.CONFIG, config)
         except RecursionError:
             raise _refuse(path, f"the config of run {folder.name} is nested too deeply") from None
-    write_mark(folder, Imported(now(), dropped))
+    write_mark(folder, Imported(now(), dropped, judge(folder)[:_MOST_FAULT]))
 
 
 def _same_content(one: Path, other: Path) -> bool:

@@ -26,6 +26,8 @@ class Imported:
     """When it came; empty where the mark itself is damaged, which makes a run no less foreign."""
     dropped: tuple[str, ...] = ()
     """What was left out of its config, as `name: value`."""
+    fault: str = ""
+    """What in it makes no sense, if anything: it is then kept to be looked at, and used for nothing."""
 
 
 def write_mark(folder: Path, mark: Imported) -> None:
@@ -36,7 +38,8 @@ def write_mark(folder: Path, mark: Imported) -> None:
 def read_mark(folder: Path) -> Imported:
     """imported.json as written; `DamagedError` where it does not make sense."""
     values = read_object(folder / layout.IMPORTED)
-    if set(values) != {"at", "dropped"}:
+    values.setdefault("fault", "")
+    if set(values) != {"at", "dropped", "fault"}:
         raise DamagedError(f"{layout.IMPORTED} must hold 'at' and 'dropped', got {list(values)[:5]}")
     at, dropped = values["at"], values["dropped"]
     if not isinstance(dropped, list) or not all(isinstance(part, str) for part in dropped):
@@ -45,7 +48,9 @@ def read_mark(folder: Path) -> Imported:
         datetime.fromisoformat(at)
     except (TypeError, ValueError):
         raise DamagedError(f"{layout.IMPORTED} has an impossible at: {str(at)[:80]!r}") from None
-    return Imported(at, tuple(dropped))
+    if not isinstance(values["fault"], str):
+        raise DamagedError(f"{layout.IMPORTED} has an impossible fault")
+    return Imported(at, tuple(dropped), values["fault"])
 
 
 def mark_of(folder: Path) -> Imported | None:

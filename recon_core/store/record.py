@@ -17,7 +17,7 @@ from typing import Any
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import FULL_WORDS, DamagedError, is_full, read_object, write_json
-from recon_core.store.foreign import is_marked
+from recon_core.store.foreign import is_marked, mark_of
 from recon_core.store.ids import checked_name, is_id, is_kind
 from recon_core.store.private import SEALED_MODE
 from recon_core.version import __version__
@@ -154,7 +154,7 @@ def read_status(folder: Path) -> Status:
 def resolved_status(folder: Path) -> Status:
     """status.json as it is to be understood: running with nobody at work means interrupted; damaged means failed."""
     try:
-        status = read_status(folder)
+        status = understood(read_status(folder), folder)
         if status.state is RunState.RUNNING and not lock.is_held(folder / layout.LOCK):
             # A run that ends writes its status before it frees the lock, so it may have ended in between.
             status = read_status(folder)
@@ -166,6 +166,15 @@ def resolved_status(folder: Path) -> Status:
         return status
     except DamagedError as fault:
         return broken_status(fault)
+
+
+def understood(status: Status, folder: Path) -> Status:
+    """An imported run that makes no sense has failed, whatever it says of itself."""
+    mark = mark_of(folder)
+    if mark is None or not mark.fault:
+        return status
+    message = f"it was imported and makes no sense: {mark.fault}; delete it"
+    return replace(status, state=RunState.FAILED, message=message, pid=None)
 
 
 def interrupted(status: Status, *, full: bool = False) -> Status:

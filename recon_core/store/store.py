@@ -12,7 +12,7 @@ from typing import Any
 
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
-from recon_core.store.archive import ZipLimits, export_runs, import_runs
+from recon_core.store.archive import Judge, ZipLimits, export_runs, import_runs
 from recon_core.store.check import Problem, check_store
 from recon_core.store.files import explaining, remove_tree, sync_folder, write_atomic, write_json
 from recon_core.store.ids import checked_id, checked_name, is_id, new_id
@@ -173,13 +173,16 @@ class RunStore:
             target = target / f"{run_id}.zip"
         return export_runs([self.root / known for known in ids], target)
 
-    def import_zip(self, path: Path, *, limits: ZipLimits | None = None) -> builtins.list[Run]:
+    def import_zip(
+        self, path: Path, *, limits: ZipLimits | None = None, judge: Judge = lambda folder: ""
+    ) -> builtins.list[Run]:
         """Take in the runs of a zip that `export` made, parents first.
 
         An id that is taken by something else is replaced by a fresh one, everywhere in the zip. A run that
-        is here already, file for file, is kept as it is and returned like the others.
+        is here already, file for file, is kept as it is and returned like the others. A run in which `judge`
+        finds something that makes no sense is listed as failed, and says so; see `recon_core.kinds.import_zip`.
         """
-        return [Run(self.root / run_id) for run_id in import_runs(self.root, Path(path), limits or ZipLimits())]
+        return [Run(self.root / run_id) for run_id in import_runs(self.root, Path(path), limits or ZipLimits(), judge)]
 
     def check(self) -> builtins.list[Problem]:
         """What is wrong in the store; changes nothing."""

@@ -17,6 +17,7 @@ from recon_core.store.record import (
     read_status,
     resolved_status,
     summarise,
+    understood,
 )
 
 _FILES = (layout.RUN, layout.STATUS, layout.NAME, layout.IMPORTED)
@@ -63,7 +64,7 @@ class Summaries:
 def _read(folder: Path, stamp: Stamp) -> _Seen | None:
     """None for a damaged run, which is looked at closely every time."""
     try:
-        record, status, name = read_record(folder), read_status(folder), read_name(folder)
+        record, status, name = read_record(folder), understood(read_status(folder), folder), read_name(folder)
     except DamagedError:
         return None
     marked = stamp[_FILES.index(layout.IMPORTED)] is not None

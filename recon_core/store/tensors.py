@@ -103,6 +103,14 @@ def check_tensors(path: Path, *, checksum: bool = True) -> dict[str, str]:
     return dict(metadata)
 
 
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a file, from its header alone."""
+    check_tensors(path, checksum=False)
+    with open_to_read(path) as file:
+        header = _open(file, path.name).header
+    return {name: tuple(entry["shape"]) for name, entry in header.items() if name != _METADATA}
+
+
 def _open(file: BinaryIO, name: str) -> _Opening:
     prefix = file.read(8)
     size = int.from_bytes(prefix, "little")

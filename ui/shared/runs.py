@@ -21,6 +21,7 @@ from ui.shared.store import RunDetails, exported_zip
 
 PAGE_SIZE = 15
 FIGURES_SHOWN = 8
+_MOST_SECTIONS = 12
 _LIST_COLUMNS = (3.3, 2.2, 4.2, 1.6, 1.7)
 _ROW_MESSAGE = 110  # characters; the run's own page has all of it
 
@@ -219,6 +220,9 @@ def show_settings(config: Mapping[str, Any]) -> None:
     rest = {key: value for key, value in config.items() if key not in sections}
     if rest:
         sections["run"] = rest
+    sections = dict(list(sections.items())[:_MOST_SECTIONS])
+    if not sections:
+        return
     for column, (section, values) in zip(st.columns(len(sections)), sections.items(), strict=True):
         title, labels = section_labels(section, values)
         with column:

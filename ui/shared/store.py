@@ -91,7 +91,10 @@ def _read(run: Run, name: str, own: str) -> RunDetails:
             faults.append(str(fault))
             return {}
 
-    rows = run.metrics(tail=1)
+    fault = run.imported.fault if run.imported is not None else ""
+    if fault:  # nothing of it is drawn
+        faults.append(f"run {run.id} was imported and makes no sense: {fault}")
+    rows = run.metrics(tail=1) if not fault else []
     return RunDetails(
         id=run.id,
         name=name,
@@ -102,8 +105,8 @@ def _read(run: Run, name: str, own: str) -> RunDetails:
         command=run.command,
         versions=run.versions,
         status=run.status(),
-        config=whole(lambda: run.config),
-        result=whole(run.result),
+        config={} if fault else whole(lambda: run.config),
+        result={} if fault else whole(run.result),
         last_metrics=rows[-1] if rows else {},
         log=tuple(run.log_tail(LOG_LINES)),
         faults=tuple(faults),

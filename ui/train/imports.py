@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from recon_core.config import parse_config
+from recon_core.kinds import import_zip
 from recon_core.models import Architecture
 from recon_core.runs.models import ImportConfig, read_foreign
 from recon_core.store import RunState, RunStore, default_root
@@ -79,7 +80,7 @@ def _show_zip() -> None:
     if upload is not None and st.button("Import the run", key="t_take", icon=":material/unarchive:"):
         with errors_shown():
             with uploaded(upload.name, upload.getvalue()) as path:
-                runs = RunStore(default_root()).import_zip(path)
+                runs = import_zip(RunStore(default_root()), path)
             forget()
             names = ", ".join(run_details(run.id).name for run in runs)
             st.success(plain(f"Imported: {names}"), icon=":material/check_circle:")
