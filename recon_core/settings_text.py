@@ -77,12 +77,18 @@ def _parsed(text: str, what: str) -> Any:
 def _plain(value: Any, what: str) -> Any:
     """What no setting can be is refused here, where it is known whence it came."""
     if isinstance(value, dict):
-        return {_whole(key, what): _plain(part, what) for key, part in value.items()}
+        return {_key(key, what): _plain(part, what) for key, part in value.items()}
     if isinstance(value, list):
         return [_plain(part, what) for part in value]
     if isinstance(value, int) and abs(value) >= _LARGEST:
         raise InputError(f"{what} holds a whole number of more than 63 bits; no setting is that large")
     return _whole(value, what)
+
+
+def _key(key: Any, what: str) -> Any:
+    if isinstance(key, int) and abs(key) >= _LARGEST:
+        raise InputError(f"{what} has a whole number of more than 63 bits as a name; no setting is called that")
+    return _whole(key, what)
 
 
 def _whole(value: Any, what: str) -> Any:

@@ -5,6 +5,9 @@ Heavy imports (torch) happen inside the commands that need them, so that `runs l
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -60,13 +63,41 @@ def options(
     context.obj = store
 
 
+def _flush() -> None:
+    """Now, so that what could not be written is a sentence, and not a trace after the end."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _give_up_output()
+        raise AfterimageError(_unwritten(error)) from None
+
+
+def _unwritten(error: OSError) -> str:
+    return f"standard output could not be written ({error.strerror}); send it elsewhere"
+
+
+def _give_up_output() -> None:
+    """What is still in the buffer would be tried, and fail, once more when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run the command line; a request that cannot be met ends with one sentence and exit code 2."""
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            _flush()
     except InputError as error:
         complain(str(error))
         sys.exit(2)
     except AfterimageError as error:
         complain(str(error))
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        _give_up_output()  # every file of ours says which it is; this was the terminal's, or what it is sent to
+        complain(_unwritten(error))
         sys.exit(1)

@@ -182,8 +182,11 @@ def repeat(
 @app.command()
 def cancel(context: typer.Context, run_id: RunId) -> None:
     """Ask a running run to stop; it writes a checkpoint first and can be resumed."""
-    store_of(context).open(run_id).request_cancel()
-    out().print(f"asked {run_id} to stop")
+    run = store_of(context).open(run_id)
+    if run.request_cancel():
+        out().print(f"asked {run_id} to stop")
+    else:
+        out().print(f"{run_id} is {run.status().state} already; there was nothing to stop")
 
 
 @app.command()

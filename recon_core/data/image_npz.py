@@ -139,6 +139,8 @@ class _Arrays:
 
     def _damaged(self, name: str, error: Exception) -> InputError:
         reason = str(error) or type(error).__name__
+        if "allow_pickle" in reason:  # numpy's advice, which would run what is in the file
+            reason = "it holds Python objects, which are never loaded"
         return InputError(f"array {name!r} in {self.path!r} is damaged ({reason}); save the file again")
 
 

@@ -93,7 +93,7 @@ class MatchCache:
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
         for folder in (self.folder.parent, self.folder):
-            private_folder(folder)
+            private_folder(folder, parents=True)
             refuse_links_in(folder)
         try:
             cache = self._connect()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: the run writes a checkpoint first."""
+"""Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) as a request: the run writes a checkpoint first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StopFlag:
 
 @contextlib.contextmanager
 def stopping_on_signals(*numbers: signal.Signals) -> Iterator[StopFlag]:
-    """The first signal (SIGINT or SIGTERM unless named) raises the flag, a second one interrupts at once."""
+    """The first signal (SIGINT, SIGTERM or SIGHUP unless named) raises the flag, a second one interrupts at once."""
     flag = StopFlag()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -25,7 +25,10 @@ def stopping_on_signals(*numbers: signal.Signals) -> Iterator[StopFlag]:
             raise KeyboardInterrupt
         flag.raised = True
 
-    before = {number: signal.signal(number, handle) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
+    usual = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup is for
+        usual.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers or usual}
     try:
         yield flag
     finally:

@@ -42,7 +42,7 @@ def perform_on_node(
     with _folder_of_its_own() as root:
         for files in [*ray.get(list(others)), own]:
             folder = root / files.path
-            private_folder(folder)
+            private_folder(folder, parents=True)
             sync.apply(folder, files.changes)
             touch_private(folder / layout.LOCK)
         folder = root / own.path

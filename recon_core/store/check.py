@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import JSON_LIMIT, DamagedError, is_temporary, read_json, read_object
 from recon_core.store.foreign import is_marked, read_mark
@@ -43,6 +44,8 @@ def check_store(root: Path) -> list[Problem]:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise InputError(f"the store {root} cannot be read ({error.strerror}); choose another folder") from None
     for entry in entries:
         if entry.is_symlink():
             sentence = "is a link, and nothing in a store may lead elsewhere; remove it, or put there what it points to"

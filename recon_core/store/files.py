@@ -50,6 +50,8 @@ def explaining(path: Path) -> Iterator[None]:
             raise InputError(
                 f"the store is read-only: {path} could not be written; make it writable or choose another folder"
             ) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"the name {str(path)[:80]!r}... is too long for this system; shorten it") from error
         if error.errno == errno.ELOOP:
             raise link_error(Path(error.filename or path)) from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
@@ -93,6 +95,8 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             finally:
                 os.close(handle)
             os.replace(beside, path)
+        except FileNotFoundError as error:
+            raise AfterimageError(f"{path.parent} is gone, so {path.name} could not be written; start anew") from error
         except InputError:  # there is a link: not ours to remove
             raise
         except BaseException:

@@ -50,9 +50,10 @@ def open_fresh(path: Path) -> int:
     return open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
-def private_folder(path: Path) -> Path:
-    """Make a folder, if it is not there, and close it to others. Those above it are left as they are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def private_folder(path: Path, *, parents: bool = False) -> Path:
+    """Make a folder, if it is not there, and close it to others. Those above it keep their rights."""
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=FOLDER_MODE)
     refuse_link(path)

@@ -206,7 +206,8 @@ class RunStore:
     def _folder(self, run_id: str) -> Path:
         folder = self.root / checked_id(run_id)
         refuse_own_links(self.root)
-        refuse_links_in(folder)
+        with explaining(self.root):
+            refuse_links_in(folder)
         refuse_links_in(folder / layout.CHECKPOINTS)
         if not folder.is_dir():
             known = [path.name for path in self._folders()]

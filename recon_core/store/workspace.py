@@ -18,7 +18,7 @@ from recon_core.store.private import close_to_others, is_closed, private_folder,
 
 _PREFIX = ".work-"
 _GATE = ".lock"
-_OWN = (_GATE, ".queue", ".cache", ".uploads")
+_OWN = (_GATE, ".queue", ".cache", ".uploads", ".arrays")
 
 
 def gate(root: Path, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:
@@ -35,7 +35,7 @@ def workspace(root: Path) -> Iterator[Path]:
     """A hidden folder in `root` that is gone afterwards, with all that is still in it."""
     with explaining(root):
         if not root.exists():  # else it is the user's own folder, with the rights they gave it
-            private_folder(root)
+            private_folder(root, parents=True)
     refuse_own_links(root)
     folder = hidden_folder(root)
     handle = None
@@ -55,8 +55,9 @@ def workspace(root: Path) -> Iterator[Path]:
 
 def refuse_own_links(root: Path) -> None:
     """Refuse a store one of whose own files or folders leads elsewhere."""
-    for name in _OWN:
-        refuse_link(root / name)
+    with explaining(root):
+        for name in _OWN:
+            refuse_link(root / name)
 
 
 def _close_old_store(root: Path) -> None:

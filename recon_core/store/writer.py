@@ -164,6 +164,8 @@ class RunWriter:
         self._open_for_writing()
         self._metrics_file.sync()  # a run that resumes here finds its rows up to here
         folder = self._folder / layout.CHECKPOINTS
+        if not self._folder.is_dir():
+            raise AfterimageError(f"{self._folder} is gone, so no checkpoint could be written; start anew")
         with explaining(folder):
             private_folder(folder)
         metadata = {"step": str(step), "meta": encode_json(dict(meta)).decode()}

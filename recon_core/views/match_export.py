@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from recon_core.analysis.frames import csv_text
 from recon_core.analysis.pairs import BestPairs
 from recon_core.plots.mosaic import pairs_mosaic, pixels
 from recon_core.plots.sheet import png
@@ -27,8 +28,7 @@ def grid_png(view: PairView, samples: Sequence[int], threshold: float, columns: 
 def pairs_csv(pool: ImagePool, view: PairView, samples: Sequence[int], threshold: float) -> bytes:
     """One row for each of those training images, in that order."""
     frame = pool.table(view, threshold).to_frame().iloc[list(samples)]
-    written: bytes = frame.to_csv(index=False).encode()
-    return written
+    return csv_text(frame).encode()
 
 
 def pairs_zip(pool: ImagePool, view: PairView, samples: Sequence[int], config: MatchConfig) -> bytes:

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from recon_core.analysis.frames import Tabular
+from recon_core.analysis.frames import Tabular, csv_text
 from recon_core.plots.files import can_draw_png, figure_html, figure_png
 from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY
 from ui.shared.downloads import offer_file
@@ -179,7 +179,7 @@ def offer_downloads(figure: go.Figure, *, name: str, key: str, table: pd.DataFra
 
 def table_csv(table: pd.DataFrame | Tabular) -> bytes:
     frame = table if isinstance(table, pd.DataFrame) else table.to_frame()
-    return frame.to_csv(index=False).encode()
+    return csv_text(frame).encode()
 
 
 @st.cache_data(max_entries=1, show_spinner=False)

@@ -48,7 +48,7 @@ def keep(content: bytes, suffix: str) -> Path:
     file = default_root() / _KEPT / f"{hashlib.sha256(content).hexdigest()[:32]}.{suffix}"
     if not file.is_file():
         with explaining(file):
-            private_folder(file.parent)
+            private_folder(file.parent, parents=True)
             write_atomic(file, [content])
     return file
 
@@ -63,7 +63,7 @@ def uploaded(name: str, content: bytes) -> Iterator[Path]:
     folder = default_root() / _UPLOADS / secrets.token_hex(8)
     path = folder / ((_UNSAFE.sub("_", Path(name).name).lstrip(".") or "upload")[-100:])
     with explaining(folder):
-        private_folder(folder.parent)
+        private_folder(folder.parent, parents=True)
         _clear_abandoned(folder.parent)
         private_folder(folder)
     try:

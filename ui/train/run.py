@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from recon_core.analysis.frames import csv_text
 from recon_core.analysis.training import TimeAxis, TrainingCurves, layer_readings
 from recon_core.analysis.training_text import UNKNOWN, layers_sentence, margin_sentence, percent
 from recon_core.config import BiasMode
@@ -212,7 +213,7 @@ def _show_downloads(run: RunDetails) -> None:
         if run.kind == "train":
             offer_file(
                 "Measurements as CSV",
-                lambda: pd.DataFrame(RunStore(default_root()).open(run.id).metrics()).to_csv(index=False),
+                lambda: csv_text(pd.DataFrame(RunStore(default_root()).open(run.id).metrics())),
                 f"{run.id}-metrics.csv",
                 key=f"csv-{run.id}",
                 disabled=not run.last_metrics,
