@@ -95,7 +95,7 @@ def candidates(store: RunStore, model: Run, images: torch.Tensor) -> Run:
     return run
 
 
-def opened(page: str | None = None, **query: str | Sequence[str]) -> AppTest:
+def opened(page: str | None = None, /, **query: str | Sequence[str]) -> AppTest:
     """A page of the app, drawn for the first time."""
     app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=START_SECONDS)
     if page is not None:

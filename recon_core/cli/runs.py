@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
 from recon_core.cli.console import complain, note, out
@@ -19,6 +23,7 @@ from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
 from recon_core.runs.terminal import one_line
 from recon_core.runs.titles import titles
+from recon_core.runs.terminal import one_line, visible
 from recon_core.store import Run, RunState, RunSummary
 
 app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
@@ -37,11 +42,6 @@ _LEAST_WIDTH = 10
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id; see [b]runs list[/b].")]
 
 
-def _state(summary: RunSummary) -> Text:
-    mark = " (imported)" if summary.imported else ""
-    return Text(f"{summary.status.state}{mark}", style=_COLOURS[summary.status.state])
-
-
 @app.command("list")
 def list_runs(
     context: typer.Context,
@@ -49,7 +49,11 @@ def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """All runs, newest first."""
-    found = store_of(context).list(kind)
+    gc.disable()  # it would walk thousands of summaries again and again while they are read
+    try:
+        found = store_of(context).list(kind)
+    finally:
+        gc.enable()
     if as_json:
         typer.echo(json.dumps([asdict(summary) for summary in found]))
         return
@@ -80,6 +84,45 @@ def list_runs(
         row[4].truncate(max(_LEAST_WIDTH, out().width - taken), overflow="ellipsis")
         table.add_row(*row)
     out().print(table)
+    out().print(_Listing(found))
+
+
+class _Listing:
+    """A line for each run, however long its message: `runs show` has all of it.
+
+    Not rich's table, which takes seconds for thousands of rows.
+    """
+
+    def __init__(self, runs: Sequence[RunSummary]) -> None:
+        self._runs = runs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        named = max(console.width // 8, _LEAST_WIDTH)
+        rows = [
+            (
+                run.id,
+                f"{run.status.state}{' (imported)' if run.imported else ''}",
+                run.created[5:16].replace("T", " "),
+                "" if run.name == run.id else _fitted(visible(run.name), named),
+                one_line(run.status.message),
+            )
+            for run in self._runs
+        ]
+        headings = ("run", "state", "created", "name", "message")
+        widths = [max(cell_len(row[column]) for row in (headings, *rows)) + 2 for column in range(4)]
+        left = max(_LEAST_WIDTH, console.width - sum(widths))
+        styles = {state: Style.parse(colour) for state, colour in _COLOURS.items()}
+        bold = Style(bold=True)
+        yield Segment("".join(map(set_cell_size, headings, widths)) + headings[4], bold)
+        yield Segment.line()
+        for run, (run_id, state, *rest, message) in zip(self._runs, rows, strict=True):
+            yield Segment(set_cell_size(run_id, widths[0]))
+            yield Segment(set_cell_size(state, widths[1]), styles[run.status.state])
+            yield Segment(f"{''.join(map(set_cell_size, rest, widths[2:]))}{_fitted(message, left)}".rstrip() + "\n")
+
+
+def _fitted(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
 @app.command()

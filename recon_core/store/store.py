@@ -58,7 +58,7 @@ class RunStore:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
-        self._summaries = Summaries()
+        self._summaries = Summaries(self.root)
 
     def create(
         self,
@@ -106,6 +106,7 @@ class RunStore:
     def list(self, kind: str | None = None) -> builtins.list[RunSummary]:
         """All runs (of one kind), the newest first. Damaged ones are listed as failed."""
         folders = builtins.list(self._folders())
+        self._summaries.open()
         summaries = []
         for folder in folders:
             try:
@@ -115,6 +116,7 @@ class RunStore:
             if kind is None or summary.kind == kind:
                 summaries.append(summary)
         self._summaries.keep_only(folders)
+        self._summaries.close()
         return sorted(summaries, key=lambda summary: (summary.created, summary.id), reverse=True)
 
     def rename(self, run_id: str, name: str) -> None:

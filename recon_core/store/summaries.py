@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recon_core.store import layout
 from recon_core.store.files import DamagedError
+from recon_core.store.index import Stamp, read_index, write_index
 from recon_core.store.record import (
     RunState,
     RunSummary,
@@ -21,9 +22,8 @@ from recon_core.store.record import (
 )
 
 _FILES = (layout.RUN, layout.STATUS, layout.NAME, layout.IMPORTED)
-
-Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Inode, time of change and size of each file that a summary is read from; every write of ours makes a new inode."""
+_WORTH_KEEPING = 100
+"""Runs that had to be read: from so many on, the next process is spared that."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,27 @@ class _Seen:
 class Summaries:
     """What was seen of each run folder. Threads may share one: entries are replaced whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._seen: dict[str, _Seen] = {}
+        self._opened = False
+        self._unkept = 0
+
+    def open(self) -> None:
+        """Take up what an earlier process has seen; called before many are asked for."""
+        if not self._opened:
+            self._opened = True
+            for name, (stamp, summary) in read_index(self._root).items():
+                self._seen.setdefault(f"{self._root}/{name}", _Seen(stamp, summary))
+
+    def close(self) -> None:
+        """Keep what was seen for the next process, if that is worth a file."""
+        if self._unkept >= _WORTH_KEEPING:
+            self._unkept = 0
+            write_index(
+                self._root,
+                {os.path.basename(path): (seen.stamp, seen.summary) for path, seen in list(self._seen.items())},
+            )
 
     def of(self, folder: Path) -> RunSummary:
         """One line for the list, as `summarise` gives it."""
@@ -50,6 +69,7 @@ class Summaries:
             if seen is None:
                 return summarise(folder)
             self._seen[path] = seen
+            self._unkept += 1
         summary = seen.summary
         if summary.status.state is RunState.RUNNING:  # whether somebody is at work stands in no file
             return replace(summary, status=resolved_status(folder))
@@ -83,4 +103,5 @@ def _stamp_of(path: str) -> tuple[int, int, int] | None:
         found = os.lstat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    # Not the time of modification, which anybody may set.
+    return found.st_ino, found.st_ctime_ns, found.st_size

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,7 +29,8 @@ from recon_core.matching.controls import chance_level
 from recon_core.matching.protocol import MatchSettings
 from recon_core.runs.baseline_runs import baseline_of
 from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig, done_run, model_run_of
-from recon_core.store import Run, RunState, RunStore, RunSummary
+from recon_core.store import Run, RunState, RunStore, RunSummary, layout
+from recon_core.store.files import read_object
 from recon_core.views.live_match import ImagePool, PairView
 
 ANALYSED_KINDS = ("match", *CANDIDATE_KINDS)
@@ -96,12 +97,12 @@ class StoredScores:
 def analysed_runs(store: RunStore) -> tuple[AnalysedRun, ...]:
     """What can be chosen, the likeliest first: match runs, then attacks, then baselines, the newest of each first."""
     summaries = store.list()
-    names = {summary.id: summary.name for summary in summaries}
+    known = {summary.id: summary for summary in summaries}
     found = [
         analysed
         for summary in summaries
         if summary.kind in ANALYSED_KINDS and summary.status.state is RunState.DONE
-        if (analysed := _analysed(store.root, summary, names)) is not None
+        if (analysed := _analysed(store.root, summary, known)) is not None
     ]
     # An untrained network is a control, and nothing leaks from it that could be analysed.
     shown = [run for run in found if run.baseline != "untrained"]
@@ -172,15 +173,17 @@ def decay_point(entry: ModelEntry, view: PairView, threshold: float) -> DecayPoi
 
 def model_index(store: RunStore) -> tuple[ModelEntry, ...]:
     """Every model that was trained here to its end, the newest first."""
-    done = [summary for summary in store.list() if summary.status.state is RunState.DONE]
+    summaries = store.list()
+    known = {summary.id: summary for summary in summaries}
+    done = [summary for summary in summaries if summary.status.state is RunState.DONE]
     matched: dict[str, str] = {}
     for summary in done:
-        if summary.kind == "match" and (model := _matched_model(store, summary.id)) is not None:
+        if summary.kind == "match" and (model := _matched_model(store.root, summary, known)) is not None:
             matched.setdefault(model, summary.id)  # the newest come first
     return tuple(
-        entry
+        replace(entry, name=summary.name, match_run=matched.get(summary.id))
         for summary in done
-        if summary.kind == "train" and (entry := _entry(store.open(summary.id), matched.get(summary.id))) is not None
+        if summary.kind == "train" and (entry := _entry(store.root, summary.id)) is not None
     )
 
 
@@ -197,31 +200,28 @@ def stored_scores(run: Run) -> StoredScores:
     )
 
 
-def _analysed(root: Path, run: RunSummary, names: Mapping[str, str]) -> AnalysedRun | None:
+def _analysed(root: Path, run: RunSummary, known: Mapping[str, RunSummary]) -> AnalysedRun | None:
     try:
-        origin = _origin(root, run.id)
-    except (InputError, KeyError, IndexError):
+        attack = known[_first_matched(root, run.id)] if run.kind == "match" else run
+        model = _model_behind(attack, known)
+        planar = _is_planar(root, model.id)
+        baseline = baseline_of(root, attack.id)
+    except (InputError, KeyError, IndexError, TypeError):
         return None  # damaged, or of somebody else's model, whose training images nobody knows
-    return AnalysedRun(
-        run.id, run.name, run.kind, names.get(origin.model, origin.model), origin.planar, origin.baseline
-    )
+    return AnalysedRun(run.id, run.name, run.kind, model.name, planar, baseline)
 
 
-class _Origin(NamedTuple):
-    model: str
-    planar: bool
-    baseline: str | None
+def _model_behind(attack: RunSummary, known: Mapping[str, RunSummary]) -> RunSummary:
+    """By the list alone, which is there already; `model_run_of` reads the same from the folders."""
+    trained = [known[parent] for parent in attack.parents if known[parent].kind == "train"]
+    return trained[0]
 
 
-# Finished runs never change but for their names, and a list of thousands is asked for again and again.
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _origin(root: Path, run_id: str) -> _Origin:
-    store = RunStore(root)
-    run = store.open(run_id)
-    attacked = store.open(run.config["runs"][0]) if run.kind == "match" else run
-    model = model_run_of(store, attacked)
-    shape = (model.result() or {})["data"]["input_shape"]
-    return _Origin(model.id, len(shape) == 1, attacked.config.get("baseline"))
+def _is_planar(root: Path, model: str) -> bool:
+    entry = _entry(root, model)
+    if entry is None:
+        raise InputError(f"run {model} is damaged")
+    return len(entry.result["data"]["input_shape"]) == 1
 
 
 def _untrained_control(store: RunStore, model: Run) -> str | None:
@@ -232,21 +232,27 @@ def _untrained_control(store: RunStore, model: Run) -> str | None:
     return None
 
 
-def _matched_model(store: RunStore, match_id: str) -> str | None:
+def _matched_model(root: Path, match: RunSummary, known: Mapping[str, RunSummary]) -> str | None:
     """The model behind a match run of images; None where there is none, or a file on the way is damaged."""
     try:
-        run = store.open(match_id)
-        if (run.result() or {}).get("kind") != "images":
-            return None
         # Not by the result's word: an imported run may have a new id, its results keep the old ones.
-        return model_run_of(store, store.open(run.config["runs"][0])).id
-    except (InputError, KeyError, IndexError):
+        model = _model_behind(known[_first_matched(root, match.id)], known).id
+        return None if _is_planar(root, model) else model
+    except (InputError, KeyError, IndexError, TypeError):
         return None
 
 
-def _entry(run: Run, match_run: str | None) -> ModelEntry | None:
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _first_matched(root: Path, match_id: str) -> str:
+    return str(read_object(root / match_id / layout.CONFIG)["runs"][0])
+
+
+# Finished runs never change but for their names, and a list of thousands is asked for again and again.
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _entry(root: Path, run_id: str) -> ModelEntry | None:
+    """As far as it never changes: without name and match run."""
     try:
-        config, result = run.config, run.result() or {}
+        config, result = (read_object(root / run_id / name) for name in (layout.CONFIG, layout.RESULT))
     except InputError:
         return None
     data, training, about = config.get("data", {}), config.get("training", {}), result.get("data", {})
@@ -254,12 +260,12 @@ def _entry(run: Run, match_run: str | None) -> ModelEntry | None:
     text = architecture_text(shape) if shape else "a network"
     family = f"{about.get('fingerprint')} {text} {data.get('task')} {training.get('loss')}"
     return ModelEntry(
-        run=run.id,
-        name=run.name,
+        run=run_id,
+        name=run_id,
         family=family,
         family_label=f"{text} on {result.get('n', '?')} of {data.get('source', '?')}, {data.get('task', '?')}",
         family_id=hashlib.blake2b(family.encode(), digest_size=3).hexdigest(),
         weight_decay=float(training.get("weight_decay") or 0.0),
         result=result,
-        match_run=match_run,
+        match_run=None,
     )

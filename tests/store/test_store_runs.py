@@ -178,7 +178,9 @@ class TestList:
         sys.addaudithook(watch)
         assert len(store.list()) == 2000
         watching = False
-        assert len(opened) <= 3 * 2000  # how long that takes is for `python -m benchmarks load` to say
+        assert (
+            len(opened) <= 3 * 2000 + 4
+        )  # and the index; how long that takes is for `python -m benchmarks load` to say
 
     def test_listing_does_not_import_torch(self, store: RunStore, done_run: Callable[..., Run]) -> None:
         run = done_run()

@@ -59,13 +59,14 @@ class Leakage:
     panel: LeakPanel
 
 
-# A second is what a viewer does not notice.
-@store_read(keep=4, seconds=1)
+# A second is what a viewer does not notice. Nobody changes what is listed, so all may have the same: copies of
+# thousands for each question would cost more than the list.
+@store_read(keep=4, seconds=1, shared=True)
 def runs_to_analyse(store: RunStore) -> tuple[AnalysedRun, ...]:
     return analysed_runs(store)
 
 
-@store_read(keep=4, seconds=1)
+@store_read(keep=4, seconds=1, shared=True)
 def models(store: RunStore) -> tuple[ModelEntry, ...]:
     return model_index(store)
 

@@ -28,6 +28,9 @@ from ui.shared.pages import STUDIES
 
 _NAMED = 5  # models that a sentence names
 
+MOST_IN_A_CURVE = 24
+MOST_LISTED = 300
+
 
 def show_several(runs: Sequence[AnalysedRun], settings: Settings) -> None:
     if not runs:
@@ -62,6 +65,10 @@ class DecayFigure:
 
 
 def show_decay(family: Sequence[ModelEntry], settings: Settings) -> None:
+    drawn = newest_matched(family)
+    if sum(member.match_run is not None for member in family) > len(drawn):
+        st.caption(f"The newest {len(drawn)} of {len(family):,} models alike.")
+    family = [member for member in family if member.match_run is None or member in drawn]
     if not family:
         st.info("No model on images has been matched yet; do that on the Match page first.", icon=":material/info:")
         return
@@ -82,11 +89,16 @@ def show_decay(family: Sequence[ModelEntry], settings: Settings) -> None:
         st.caption(f"Not drawn, because they were never matched: {', '.join(unmatched[:_NAMED])}{more}.")
 
 
+def newest_matched(family: Sequence[ModelEntry]) -> list[ModelEntry]:
+    """Those that a curve is drawn of: the candidates of each are read and merged."""
+    return [member for member in family if member.match_run is not None][:MOST_IN_A_CURVE]
+
+
 def decay_of(family: Sequence[ModelEntry], settings: Settings) -> DecayFigure:
     """Every matched model at the sliders' B and threshold."""
     found = [
         (member, leakage_at(request_for(member.match_run), settings.merge_factor).view)
-        for member in family
+        for member in newest_matched(family)
         if member.match_run is not None
     ]
     ways = {view.settings for _, view in found}
@@ -98,6 +110,8 @@ def decay_of(family: Sequence[ModelEntry], settings: Settings) -> DecayFigure:
 
 
 def show_errors(threshold: float) -> None:
+    if len(models()) > MOST_LISTED:
+        st.caption(f"The newest {MOST_LISTED} of {len(models()):,} models.")
     frame = error_frame(model_table(threshold))
     if frame.empty:
         st.info("No model has been trained to its end yet.", icon=":material/info:")
@@ -121,7 +135,7 @@ def show_errors(threshold: float) -> None:
 def model_table(threshold: float) -> ModelTable:
     """Every model that was trained here, with what the newest match run of its images counted."""
     rows = []
-    for model in models():
+    for model in models()[:MOST_LISTED]:
         try:
             row = model_row(model.name, model.result, weight_decay=model.weight_decay)
         except InputError:

@@ -74,7 +74,8 @@ def matches_like(config: MatchConfig, default_factor: float) -> str | None:
     """The newest match run, finished or on its way, that was asked for exactly this."""
     wanted = _spelt_out(config, default_factor)
     states = (RunState.DONE, RunState.RUNNING, RunState.QUEUED)
-    return next((i for i, other in _matches(states).items() if _spelt_out(other, default_factor) == wanted), None)
+    like = _matches(states, config)
+    return next((i for i, other in like.items() if _spelt_out(other, default_factor) == wanted), None)
 
 
 def _spelt_out(config: MatchConfig, default_factor: float) -> MatchConfig:
@@ -82,9 +83,11 @@ def _spelt_out(config: MatchConfig, default_factor: float) -> MatchConfig:
     return config.model_copy(update={"merge_factor": factor, "device": "auto"})
 
 
-def _matches(states: tuple[RunState, ...]) -> dict[str, MatchConfig]:
+def _matches(states: tuple[RunState, ...], config: MatchConfig) -> dict[str, MatchConfig]:
+    """Match runs of any of the same reconstructions: of thousands, the few that `config` may have in common with."""
+    asked = {*config.runs, config.untrained}
     found = {}
-    for run in runs_of(("match",), states=states):
+    for run in runs_of(("match",), lambda run: not asked.isdisjoint(run.parents), states):
         try:
             found[run.id] = parse_config(MatchConfig, run_config(run.id))
         except AfterimageError:
@@ -96,7 +99,7 @@ def _is_quick(config: MatchConfig, facts: PoolFacts) -> bool:
     sizes = dict(facts.sizes)
     if config.untrained is not None:
         sizes[config.untrained] = size_of(RunStore(default_root()).open(config.untrained))
-    return facts.planar or is_quick(config, sizes, _matches((RunState.DONE,)).values())
+    return facts.planar or is_quick(config, sizes, _matches((RunState.DONE,), config).values())
 
 
 def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
@@ -107,7 +110,7 @@ def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
         "background; after that the sliders are quick.",
         icon=":material/search:",
     )
-    others = _matches(tuple(state for state in RunState if state is not RunState.DONE))
+    others = _matches(tuple(state for state in RunState if state is not RunState.DONE), config)
     at_work = next((run_id for run_id, other in others.items() if slow_part(other) == slow_part(config)), None)
     if at_work is not None:
         show_live_run(at_work)
