@@ -29,7 +29,7 @@ from ui.shared.store import forget, recent_runs
 from ui.train.run import show_architecture
 
 MOST_MEGABYTES = 50
-SUFFIXES = ("pth", "pt", "safetensors")
+SUFFIXES = ("pth", "pt", "th", "safetensors")
 _UPLOADS = ".uploads"
 _ABANDONED_SECONDS = 3600
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
