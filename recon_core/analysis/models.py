@@ -81,5 +81,9 @@ def _number(value: Any) -> float | None:
 def architecture_text(shape: Mapping[str, Any]) -> str:
     """As the papers write it, 3072-1000-1000-1."""
     conv = f"CONV({shape['conv_kernel']},{shape['conv_channels']})-" if shape.get("conv_kernel") else ""
+    for stage in shape.get("stages", ()):
+        if stage["kind"] != "activation":
+            sizes = [stage["kernel"][0], *([stage["channels"]] if stage["kind"] == "conv" else [])]
+            conv += f"{stage['kind'].upper()}({','.join(map(str, sizes))})-"
     start = "" if conv else f"{math.prod(shape['input_shape'])}-"
     return f"{start}{conv}{'-'.join(map(str, shape['widths']))}-{shape['outputs']}"

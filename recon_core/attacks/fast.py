@@ -54,6 +54,8 @@ _RESCALE_BY = 2.0
 # mean(lam) n |W_L| |x| came out near 14 in all models of depth 3 looked at; lam ~ U[0, 1] has half its scale as mean.
 _MULTIPLIER_CONSTANT = 28.0
 _PLANAR_INPUTS = 8
+# Of a centred pixel, root mean square over images.
+PIXEL_NORM = 0.24
 _POWER_ITERATIONS = 4
 # Of the multipliers' unit in one step.
 _LARGEST_TURN = 0.05
@@ -107,7 +109,7 @@ def scaled_start(target: Target, settings: FastSettings, seed: int) -> ScaledSta
     """Drawn in float32 on the CPU whatever the run's type and device, so that a seed means one start."""
     d, m = math.prod(target.architecture.input_shape), settings.m
     planar = d <= _PLANAR_INPUTS
-    input_norm = settings.input_norm or (1.0 if planar else 0.24 * math.sqrt(d))
+    input_norm = settings.input_norm or (1.0 if planar else PIXEL_NORM * math.sqrt(d))
     scale = settings.lam_scale or _MULTIPLIER_CONSTANT / (target.output_scale() * input_norm)
     policy = settings.label_policy(target.objective)
     # Signs that are learnt start half and half: with decay a sample's multiplier has the sign of its target.

@@ -48,16 +48,29 @@ def import_model(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A state dict of torch.save, or .safetensors.")],
     input_shape: ShapeOption = None,
+    activation: Annotated[str | None, typer.Option(help="relu, leaky_relu or gelu.", show_default="relu")] = None,
+    layout: Annotated[
+        str | None, typer.Option(help="Of convolutions, e.g. 'conv(padding=1), relu, max(2), flatten, dense'.")
+    ] = None,
+    mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Subtracted from pixels in 0 to 1.")] = None,
+    std: Annotated[str | None, typer.Option(metavar="R,G,B", help="What pixels were then divided by.")] = None,
+    classes: Annotated[str | None, typer.Option(metavar="A,B,...", help="Names of the outputs, in order.")] = None,
     name: NameOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
-    from recon_core.runs.models import read_foreign
+    from recon_core.config import parse_config
+    from recon_core.runs.models import Told, read_foreign
     from recon_core.runs.requests import create_import
 
     shape = read_shape(input_shape)
     read_foreign(file, shape)
     perform_and_report(create_import(store_of(context), file, shape, name), quiet)
+    shape = _shape(input_shape)
+    said = {"activation": activation, "layout": layout, "mean": mean, "std": std, "classes": classes}
+    told = parse_config(Told, {key: value for key, value in said.items() if value is not None})
+    read_foreign(file, shape, told)
+    perform_and_report(create_import(store_of(context), file, shape, name, told), quiet)
 
 
 def attacks(

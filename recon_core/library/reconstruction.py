@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +23,15 @@ from recon_core.library.running import MemoryObserver, Progress, Store, interrup
 from recon_core.library.training import TrainedModel
 from recon_core.models import Network
 from recon_core.models.modules import ModuleNetwork, module_network
-from recon_core.runs.models import AttackModel, imported_before, model_of, read_foreign
+from recon_core.models.normalisation import Normalisation
+from recon_core.runs.models import AttackModel, Told, foreign_model, imported_before, model_of, read_foreign
 from recon_core.runs.observer import last_checkpoint
 from recon_core.runs.reconstruction import (
     ReconstructConfig,
     attack_settings,
     check_request,
     comparable,
+    in_pixels,
     planar_stages,
     target_of,
     warning_for,
@@ -68,6 +70,15 @@ class Reconstruction:
     stopped: bool = False
     """Interrupted by Ctrl-C: candidates are as far as the attack got."""
     run: Run | None = None
+    normalisation: Normalisation | None = None
+    """How pixels were normalised, where that was said."""
+
+    @property
+    def images(self) -> Tensor:
+        """(M, C, H, W) in [0, 1]: with their mean added where it is known, else each stretched to the whole range."""
+        if self.candidates.ndim != 4:
+            raise InputError(f"candidates of shape {tuple(self.candidates.shape[1:])} are no images")
+        return stretched(self.candidates) if self.normalisation is None else self.normalisation.pixels(self.candidates)
 
     @property
     def certain(self) -> Tensor:
@@ -89,7 +100,7 @@ class Reconstruction:
         if self.candidates.ndim != 4:
             return table_html({"candidates": len(self), "residual": self.summary.get("residual")}, repr(self))
         order = (self.multipliers.abs() if self.confidence is None else self.confidence).argsort(descending=True)
-        return mosaic_html(stretched(self.candidates[order]), repr(self))
+        return mosaic_html(self.images[order], repr(self))
 
 
 def reconstruct(
@@ -99,6 +110,10 @@ def reconstruct(
     baseline: Literal["untrained"] | None = None,
     known_init: bool = False,
     input_shape: tuple[int, ...] | None = None,
+    activation: str | None = None,
+    layout: str | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     store: Store | None = None,
     name: str | None = None,
     progress: Progress = True,
@@ -107,7 +122,9 @@ def reconstruct(
     """Draw candidates for the training samples out of a model's weights; no data is read.
 
     `model` is a `TrainedModel`, a run or its id, a checkpoint file (.pth, .safetensors; nothing in it is run), or any
-    nn.Module that can be differentiated; `input_shape` (C, H, W) where a file or module does not tell. Settings are
+    nn.Module that can be differentiated; `input_shape` (C, H, W) where a file or module does not tell. A file does not
+    tell its `activation` (relu, leaky_relu, gelu) nor the `layout` of its convolutions ("conv(padding=1), relu, max(2),
+    flatten, dense, relu, dense") either. Of pixels that were normalised, give `mean` and `std`. Settings are
     those of `recon_core.attacks.AttackSettings`: recipe, m (candidates, at least twice the training samples),
     iterations, seed, seeds, objective, ... `preset` names hyper-parameters released by the authors.
     `baseline="untrained"` attacks an untrained network of the same shape instead, for the chance level. With `store` (a
@@ -124,6 +141,9 @@ def reconstruct(
             f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
         )
     attacked = attack_model(model, store, input_shape)
+    said = {"activation": activation, "layout": layout, "mean": _numbers(mean), "std": _numbers(std)}
+    told = parse_config(Told, {name: value for name, value in said.items() if value is not None})
+    attacked = _attack_model(model, store, input_shape, told)
     chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
     config = parse_config(ReconstructConfig, values)
@@ -133,9 +153,10 @@ def reconstruct(
             outcome = attack(
                 target_of(attacked, config), comparable(chosen, attacked, config), MemoryObserver(stop, listener)
             )
-        return _result(outcome, attacked, config)
+        return _result(in_pixels(outcome, attacked), attacked, config)
     runs = store_of(store)
     owner = run_of(model, attacked, runs, input_shape)
+    owner = _run_of(model, attacked, runs, input_shape, told)
     run = create_reconstruction(runs, config.model_copy(update={"model": owner.id}), name)
     with interruptible() as stop, showing(progress, "reconstruct") as listener:
         state = perform(run, stop, listener)
@@ -156,6 +177,7 @@ def reconstruct(
         confidence=found.get("confidence"),
         note=_note(run.status().message, attacked, chosen),
         run=run,
+        normalisation=attacked.normalisation,
     )
 
 
@@ -181,6 +203,7 @@ def _result(
         note=_note(ended, model, config.settings),
         stopped=stopped,
         run=run,
+        normalisation=model.normalisation,
     )
 
 
@@ -192,7 +215,9 @@ def _interrupted(run: Run, model: AttackModel, config: ReconstructConfig) -> Rec
         resume = last_checkpoint(writer)
     observer = MemoryObserver(stop, lambda fraction, message: None)
     return _result(
-        attack(target_of(model, config), comparable(config.settings, model, config), observer, resume),
+        in_pixels(
+            attack(target_of(model, config), comparable(config.settings, model, config), observer, resume), model
+        ),
         model,
         config,
         run,
@@ -205,7 +230,21 @@ def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:
 
 
 def attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None) -> AttackModel:
+def _numbers(given: float | Sequence[float] | None) -> list[float] | None:
+    return (
+        None if given is None else [float(given)] if isinstance(given, int | float) else [float(one) for one in given]
+    )
+
+
+def _attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None, told: Told) -> AttackModel:
     """Weights, and how they were trained where that is known."""
+    known = isinstance(model, TrainedModel | Run) or (
+        isinstance(model, str) and is_id(model) and not Path(model).is_file()
+    )
+    if known and told != Told():
+        raise InputError("activation, layout, mean and std go with a file or a module; a run knows its own")
+    if isinstance(model, nn.Module) and (told.activation or told.layout):
+        raise InputError("activation and layout go with a file; a module has its own")
     if input_shape is not None and isinstance(model, TrainedModel | Run | Network):
         raise InputError(f"input_shape goes with a file or a module of your own, got {input_shape} with {model!r}")
     if isinstance(model, TrainedModel):
@@ -213,14 +252,14 @@ def attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...]
     if isinstance(model, Run):
         return model_of(model)
     if isinstance(model, Network):
-        return AttackModel(model)
+        return foreign_model(model, told)
     if isinstance(model, nn.Module):
-        return _from_module(model, input_shape)
+        return foreign_model(_from_module(model, input_shape).network, told)
     if not isinstance(model, str | Path):
         raise InputError(f"a model is a TrainedModel, a run, a file or an nn.Module, got {type(model).__name__}")
     if isinstance(model, str) and is_id(model) and not Path(model).is_file():
         return model_of(_store_for(store).open(model))
-    return AttackModel(read_foreign(Path(model).expanduser(), input_shape).network)
+    return foreign_model(read_foreign(Path(model).expanduser(), input_shape, told).network, told)
 
 
 def _store_for(store: Store | None) -> RunStore:
@@ -279,6 +318,9 @@ def _same_function(module: nn.Module, network: Network) -> bool:
 
 
 def run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None) -> Run:
+def _run_of(
+    model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None, told: Told
+) -> Run:
     """The run of this store that holds the model; one that is not there yet is imported."""
     run = model.run if isinstance(model, TrainedModel) else model if isinstance(model, Run) else None
     if run is not None and run.dir.parent.resolve() == store.root.resolve():
@@ -293,9 +335,9 @@ def run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tu
         )
     file = Path(model).expanduser() if isinstance(model, str | Path) else _written(attacked.network, store)
     shape = input_shape if isinstance(model, str | Path) else attacked.architecture.input_shape
-    found = imported_before(store, file, shape)
+    found = imported_before(store, file, shape, told)
     if found is None:
-        found = create_import(store, file, shape)
+        found = create_import(store, file, shape, told=told)
         perform(found, StopFlag())
     return found
 

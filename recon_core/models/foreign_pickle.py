@@ -105,7 +105,7 @@ class _Reader:
         self.storages: list[StorageOutline] = []
 
     def ignore(self, _: object) -> None:
-        """Protocol numbers."""
+        """Protocol numbers, and where frames begin."""
 
     def push(self, value: object) -> None:
         self.stack.append(value)
@@ -120,6 +120,10 @@ class _Reader:
 
     def remember(self, index: int) -> None:
         self.memo[index] = self.stack[-1]
+
+    def memoize(self, _: object) -> None:
+        """Protocol 4 numbers its memo by itself."""
+        self.memo[len(self.memo)] = self.stack[-1]
 
     def recall(self, index: int) -> None:
         self.stack.append(self.memo[index])
@@ -149,6 +153,10 @@ class _Reader:
         if argument not in _STORAGES and argument not in _CALLS:
             raise RefusedPickleError(f"loading it would call {argument[:80].replace(' ', '.')!r}")
         self.stack.append(_Global(argument))
+
+    def name_from_stack(self, _: object) -> None:
+        name, module = _expect(self.stack.pop(), str), _expect(self.stack.pop(), str)
+        self.name(f"{module} {name}")
 
     def call(self, _: object) -> None:
         arguments = _expect(self.stack.pop(), tuple)
@@ -239,6 +247,10 @@ def _push_tuple(length: int) -> Callable[[_Reader, Any], None]:
 
 _STEPS: dict[str, Callable[[_Reader, Any], None]] = {
     "PROTO": _Reader.ignore,
+    "FRAME": _Reader.ignore,
+    "MEMOIZE": _Reader.memoize,
+    "SHORT_BINUNICODE": _Reader.push,
+    "STACK_GLOBAL": _Reader.name_from_stack,
     "NONE": lambda reader, _: reader.push(None),
     "NEWTRUE": lambda reader, _: reader.push(True),
     "NEWFALSE": lambda reader, _: reader.push(False),

@@ -14,6 +14,7 @@ from torch.nn import functional
 from recon_core.config import BiasMode, ModelConfig
 from recon_core.errors import InputError
 from recon_core.models.dense import DenseLayer
+from recon_core.models.stages import Stage, output_shape
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -37,6 +38,8 @@ class Architecture:
     """Which layers carry a bias, first to last, of a network that `bias` has no word for: somebody else's."""
     activation: str = "relu"
     """One of `ACTIVATIONS`."""
+    stages: tuple[Stage, ...] = ()
+    """What stands in front of the dense layers, where that is more than one plain convolution."""
     module: str | None = None
     """The class of somebody's own module, which only Python code describes."""
     module_layers: int = 0
@@ -61,12 +64,12 @@ class Architecture:
     @property
     def dense(self) -> bool:
         """No convolution and plain ReLU, so the closed forms apply."""
-        return self.conv_kernel is None and self.module is None and self.activation == "relu"
+        return self.module is None and self.dense_first and self.activation == "relu"
 
     @property
     def dense_first(self) -> bool:
         """The first layer is dense and takes the inputs, so its row space holds the training samples."""
-        return self.on_inputs if self.module is not None else self.conv_kernel is None
+        return self.on_inputs if self.module is not None else self.conv_kernel is None and not self.stages
 
     @property
     def homogeneous(self) -> bool:
@@ -78,15 +81,17 @@ class Architecture:
         """Layers with weights, the degree of homogeneity of the weight matrices."""
         if self.module is not None:
             return self.module_layers
-        return len(self.widths) + 1 + (0 if self.conv_kernel is None else 1)
+        convolutions = sum(stage.kind == "conv" for stage in self.stages)
+        return len(self.widths) + 1 + convolutions + (0 if self.conv_kernel is None else 1)
 
     def __str__(self) -> str:
         start = "x".join(map(str, self.input_shape))
         if self.module is not None:
             return f"{start}-{self.module}({self.module_layers} layers)-{self.outputs}"
         conv = "" if self.conv_kernel is None else f"-CONV({self.conv_kernel},{self.conv_channels})"
+        conv += "".join(f"-{stage.short}" for stage in self.stages if stage.kind != "activation")
         bent = "" if self.activation == "relu" else f" with {self.activation}"
-        return f"{start}{conv}-{'-'.join(map(str, self.widths))}-{self.outputs}{bent}"
+        return f"{start}{conv}-{'-'.join(map(str, (*self.widths, self.outputs)))}{bent}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,6 +104,7 @@ class Architecture:
             **({} if self.biases is None else {"biases": list(self.biases)}),
             **({} if self.activation == "relu" else {"activation": self.activation}),
             **({} if self.module is None else {"module": self.module}),
+            **({"stages": [stage.to_json() for stage in self.stages]} if self.stages else {}),
         }
 
     @classmethod
@@ -112,6 +118,7 @@ class Architecture:
             conv_channels=values["conv_channels"],
             biases=None if values.get("biases") is None else tuple(map(bool, values["biases"])),
             activation=values.get("activation", "relu"),
+            stages=tuple(Stage.from_json(stage) for stage in values.get("stages", ())),
         )
 
 
@@ -142,6 +149,24 @@ class Network(nn.Module):
             kernel = architecture.conv_kernel
             layers.append(nn.Conv2d(channels, architecture.conv_channels, kernel, bias=biases[0]))
             width = architecture.conv_channels * (height - kernel + 1) * (breadth - kernel + 1)
+        if architecture.stages:
+            channels = architecture.input_shape[0]
+            for stage in architecture.stages:
+                if stage.kind == "conv":
+                    layers.append(
+                        nn.Conv2d(
+                            channels,
+                            stage.channels,
+                            stage.kernel,
+                            stage.stride,
+                            stage.padding,
+                            stage.dilation,
+                            stage.groups,
+                            bias=biases[len(layers)],
+                        )
+                    )
+                    channels = stage.channels
+            width = math.prod(output_shape(architecture.stages, architecture.input_shape))
         for out in (*architecture.widths, architecture.outputs):
             layers.append(nn.Linear(width, out, bias=biases[len(layers)]))
             width = out
@@ -151,7 +176,18 @@ class Network(nn.Module):
         """phi (n, outputs) of x (n, *input_shape) or (n, d)."""
         activation = activation or ACTIVATIONS[self.architecture.activation]
         a = x.reshape(len(x), *self.architecture.input_shape)
-        for index, layer in enumerate(self.layers):
+        start = 0
+        for stage in self.architecture.stages:
+            if stage.kind == "activation":
+                a = activation(a)
+            elif stage.kind == "conv":
+                a = self.layers[start](a)
+                start += 1
+            elif stage.kind == "max":
+                a = functional.max_pool2d(a, stage.kernel, stage.stride, stage.padding, stage.dilation)
+            else:
+                a = functional.avg_pool2d(a, stage.kernel, stage.stride, stage.padding)
+        for index, layer in enumerate(self.layers[start:]):
             if index:
                 a = activation(a)
             if isinstance(layer, nn.Linear):

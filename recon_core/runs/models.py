@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import Field
 
 from recon_core.attacks import Target
 from recon_core.attacks.rowspace import row_space
@@ -17,6 +18,7 @@ from recon_core.config import Frozen, Listed, Task, TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
 from recon_core.models.foreign import ForeignModel, read_checkpoint
+from recon_core.models.normalisation import Normalisation
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
@@ -26,11 +28,29 @@ if TYPE_CHECKING:
 MODEL_KINDS = ("train", "model")
 
 
-class ImportConfig(Frozen):
+class Told(Frozen):
+    """What a checkpoint does not tell besides the shape of its inputs; whatever is left out is inferred or unknown."""
+
+    activation: str | None = Field(None, description="relu, leaky_relu or gelu; left out, relu")
+    layout: str | None = Field(
+        None, description="how convolutions stride, pad and pool, e.g. conv(padding=1), relu, max(2), flatten, dense"
+    )
+    mean: Listed[float] | None = Field(
+        None, description="subtracted from pixels in [0, 1]; one number, or one a channel"
+    )
+    std: Listed[float] | None = Field(None, description="what pixels were then divided by; likewise")
+    classes: Listed[str] | None = Field(None, description="the names of the outputs, in their order")
+
+
+class ImportConfig(Told):
     """Which file, and what it does not tell itself."""
 
     path: str
     input_shape: Listed[int] | None = None
+
+    @property
+    def told(self) -> Told:
+        return Told(**{name: getattr(self, name) for name in Told.model_fields})
 
 
 @dataclass(frozen=True)
@@ -42,6 +62,10 @@ class AttackModel:
     """None for somebody else's checkpoint."""
     expected_rank: int | None = None
     """Of a network that is yet to be trained, whose weights cannot tell."""
+    normalisation: Normalisation | None = None
+    """Of pixels before the network sees them, where somebody said so; else its inputs are centred pixels."""
+    class_names: tuple[str, ...] | None = None
+    """Of the outputs, where somebody said so."""
 
     @property
     def architecture(self) -> Architecture:
@@ -116,25 +140,46 @@ def model_of(run: Run) -> AttackModel:
             f"the weights of run {run.id} are not those of its network {architecture}; train it again"
         ) from None
     network.requires_grad_(False)
-    return AttackModel(network, parse_config(TrainConfig, run.config) if run.kind == "train" else None)
+    if run.kind == "train":
+        return AttackModel(network, parse_config(TrainConfig, run.config))
+    return foreign_model(network, parse_config(ImportConfig, run.config).told)
 
 
-def read_foreign(path: Path, input_shape: tuple[int, ...] | None) -> ForeignModel:
+def foreign_model(network: Network, told: Told | None = None) -> AttackModel:
+    """A network that was not trained here, with what somebody said of it."""
+    told = told or Told()
+    architecture = network.architecture
+    sides = max(2, architecture.outputs)
+    if told.classes is not None and len(told.classes) != sides:
+        raise InputError(f"classes needs {sides} names, in the order of the outputs, got {len(told.classes)}")
+    normalisation = Normalisation.of(told.mean, told.std, architecture.input_shape)
+    return AttackModel(network, normalisation=normalisation, class_names=told.classes)
+
+
+def read_foreign(path: Path, input_shape: tuple[int, ...] | None, told: Told | None = None) -> ForeignModel:
     """Somebody else's checkpoint, if it can be attacked at all."""
-    foreign = read_checkpoint(path, input_shape=input_shape)
+    told = told or Told()
+    foreign = read_checkpoint(path, input_shape=input_shape, activation=told.activation, layout=told.layout)
     Target.of(foreign.network)
+    foreign_model(foreign.network, told)
     return foreign
 
 
-def imported_before(store: RunStore, path: Path, input_shape: tuple[int, ...] | None) -> Run | None:
+def imported_before(
+    store: RunStore, path: Path, input_shape: tuple[int, ...] | None, told: Told | None = None
+) -> Run | None:
     """A finished import of the same bytes with the same wishes."""
     digest = _digest(path)
     for summary in store.list("model"):
         if summary.status.state is not RunState.DONE:
             continue
         run = store.open(summary.id)
-        same_shape = parse_config(ImportConfig, run.config).input_shape == input_shape
-        if same_shape and (run.result() or {}).get("sha256") == digest:
+        asked = parse_config(ImportConfig, run.config)
+        if (
+            asked.input_shape == input_shape
+            and asked.told == (told or Told())
+            and (run.result() or {}).get("sha256") == digest
+        ):
             return run
     return None
 
@@ -146,22 +191,30 @@ def perform_import(
     config = parse_config(ImportConfig, run.config)
     path = Path(config.path)
     writer.start(1)
-    foreign = read_foreign(path, config.input_shape)
+    foreign = read_foreign(path, config.input_shape, config.told)
     writer.save_tensors("weights", foreign.network.state_dict())
     for note in foreign.notes:
         writer.log(note)
     writer.progress(1)
-    writer.finish(RunState.DONE, _facts(foreign, path), f"imported {path.name}")
+    writer.finish(RunState.DONE, _facts(foreign, path, config.told), f"imported {path.name}")
 
 
-def _facts(foreign: ForeignModel, path: Path) -> dict[str, Any]:
-    objective = AttackModel(foreign.network).task
+def _facts(foreign: ForeignModel, path: Path, told: Told) -> dict[str, Any]:
+    model = foreign_model(foreign.network, told)
+    objective = model.task
+    needs = list(foreign.needs)
+    if model.normalisation is None and len(foreign.architecture.input_shape) == 3:
+        needs.append("normalisation")
+    if model.class_names is None:
+        needs.append("classes")
     return {
+        "normalisation": None if model.normalisation is None else model.normalisation.to_json(),
+        "class_names": None if model.class_names is None else list(model.class_names),
         "architecture": foreign.architecture.to_json(),
         "parameters": sum(parameter.numel() for parameter in foreign.network.parameters()),
         "objective": str(objective),
         "notes": [*foreign.notes, objective_note(objective)],
-        "needs": list(foreign.needs),
+        "needs": needs,
         "file": path.name,
         "sha256": _digest(path),
     }

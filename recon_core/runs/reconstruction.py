@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -28,6 +30,7 @@ from recon_core.attacks.baselines import (
     weight_points,
 )
 from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD, circle_stages
+from recon_core.attacks.fast import PIXEL_NORM
 from recon_core.attacks.labels import assign_labels
 from recon_core.attacks.priors import describes_images
 from recon_core.attacks.registry import find_attack
@@ -108,6 +111,11 @@ def attack_settings(
     follows: dict[str, Any] = {"objective": model.task}
     if model.planar:
         follows |= {"prior": "off", "snapshots": _PLANAR_SNAPSHOTS}
+    if model.normalisation is not None:
+        # Inputs are larger than pixels by 1 / std.
+        std = model.normalisation.std
+        d = math.prod(model.architecture.input_shape)
+        follows["input_norm"] = PIXEL_NORM * math.sqrt(d) * len(std) / sum(std)
     follows |= attack.network_defaults(model.architecture)
     if given.get("m") is None and "m" not in (preset or {}):
         follows["m"] = usual_candidates(model)
@@ -190,6 +198,7 @@ def _attack(
     if (warning := warning_for(model, settings)) is not None:
         writer.log(warning)
     outcome = attack(target, comparable(settings, model, config), observer, last_checkpoint(writer))
+    outcome = in_pixels(outcome, model)
     state = STATES.get(outcome.reason, RunState.DONE)
     if state is RunState.CANCELLED:
         writer.finish(state, None, f"{outcome.reason}: python -m recon_core runs resume {run.id}")
@@ -202,6 +211,14 @@ def _attack(
         writer.save_tensors("stages", stages.masks)
         result["circle"] = stages.counts
     writer.finish(state, result, f"{outcome.reason}")
+
+
+def in_pixels(outcome: AttackOutcome, model: AttackModel) -> AttackOutcome:
+    """Candidates as centred pixels, where the model's inputs are known to be normalised ones."""
+    if model.normalisation is None:
+        return outcome
+    shots = {**outcome.snapshots, "candidates": model.normalisation.centred(outcome.snapshots["candidates"])}
+    return replace(outcome, candidates=model.normalisation.centred(outcome.candidates), snapshots=shots)
 
 
 def candidate_tensors(outcome: AttackOutcome) -> dict[str, Tensor]:

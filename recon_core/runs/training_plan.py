@@ -71,6 +71,14 @@ def layers_of(architecture: Architecture) -> list[Layer]:
     if kernel is not None and channels is not None:
         found.append(Layer("convolution", (channels, shape[0], kernel, kernel), architecture.layer_biases[0]))
         inputs = channels * (shape[1] - kernel + 1) * (shape[2] - kernel + 1)
+    for stage in architecture.stages:
+        if stage.kind == "conv":
+            within = shape[0] // stage.groups
+            found.append(
+                Layer("convolution", (stage.channels, within, *stage.kernel), architecture.layer_biases[len(found)])
+            )
+        shape = stage.output(shape)
+        inputs = math.prod(shape)
     for takes, gives in pairwise((inputs, *architecture.widths, architecture.outputs)):
         found.append(Layer("dense", (gives, takes), architecture.layer_biases[len(found)]))
     return found

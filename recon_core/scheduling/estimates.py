@@ -278,6 +278,7 @@ def _attack_key(architecture: Mapping[str, Any], settings: Mapping[str, Any]) ->
     shared = ("recipe", "m", "iterations", "seeds", "dtype", "device")
     cost = {**{key: settings[key] for key in shared}, "engine": settings.get("engine")}
     sizes = {key: architecture[key] for key in ("input_shape", "widths", "outputs", "conv_kernel", "conv_channels")}
+    sizes |= {key: architecture[key] for key in ("stages", "activation") if key in architecture}
     return _key("reconstruct", sizes, cost)
 
 
