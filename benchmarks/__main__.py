@@ -16,6 +16,7 @@ BENCHMARKS = {
     "match_page": "what a move of a slider costs on the Match page, with as many",
     "scaling": "runs per minute of a search at 1, 2 and 4 workers, and of a Ray cluster",
     "first_minutes": "seconds from a click in a real browser to what it was for; --busy: beside a busy core too",
+    "audit": "seconds and counts of audits of three models trained by somebody's own loop",
     "load": "200 runs in line, a store of 2,000, 20 visitors at once, 200 runs pooled in Match",
 }
 
