@@ -164,11 +164,11 @@ def _judge(
     from recon_core.auditing.judging import Asked, judge
     from recon_core.runs.attached import describe_attached, load_attached
 
-    def tell(message: str) -> None:
+    def tell(message: str, fraction: float | None = None) -> None:
         if stop.raised or writer.cancel_requested():
             raise _StoppedError
-        writer.progress(config.settings.total_steps, message, force=True)
-        listener(None, message)
+        writer.progress(config.settings.total_steps, message, force=fraction is None)  # images come by the thousand
+        listener(fraction, message)
 
     attached = config.attached
     asked = Asked(
@@ -181,7 +181,7 @@ def _judge(
     )
     try:
         tell("reading the attached images")
-        task = load_attached(attached, lambda message, _: tell(message)) if data is None else data
+        task = load_attached(attached, tell) if data is None else data
         control = run.tensors(UNTRAINED)["candidates"] if run.has_tensors(UNTRAINED) else None
         return judge(audited(model, owner.name, owner), drawn_by(run, config.settings), control, task, asked, tell)
     except _StoppedError:
