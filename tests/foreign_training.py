@@ -49,7 +49,7 @@ def train_elsewhere(
     outputs = 1 if len(counts) == 2 else len(counts)
     module = nn.Sequential(
         *(nn.Flatten(), nn.Linear(SIDE * SIDE, 60), nn.ReLU(), nn.Linear(60, 30), nn.ReLU()),
-        nn.Linear(30, outputs, bias=False),
+        nn.Linear(30, outputs),
     )
     optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
     x = (images - mean) / 0.5

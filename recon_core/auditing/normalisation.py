@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -105,6 +106,8 @@ def _checked(name: str, values: Sequence[float] | None, channels: int, usual: fl
         values = [*values] * channels
     if len(values) != channels:
         raise InputError(f"{name} needs one number or one for each of {channels} channels, got {len(values)}")
+    if not all(math.isfinite(value) for value in values):
+        raise InputError(f"{name} must be finite, got {', '.join(map(str, values))}; e.g. 0.5")
     if name == "std" and min(values) <= 0:
         raise InputError(f"std must be above 0, got {min(values):g}; give it in pixels of [0, 1], e.g. 0.25")
     if max(abs(value) for value in values) > 1:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Share = float
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Similarity = Annotated[float, Field(ge=-1, le=1)]
+"""SSIM."""
 
 
 class _Part(BaseModel):
@@ -25,7 +28,7 @@ class Verdict(_Part):
 
     level: Level
     sentence: str
-    p_value: float | None = Field(
+    p_value: Share | None = Field(
         description="Fisher's exact test that no more training images than held-out ones come back; null without any"
     )
 
@@ -35,9 +38,9 @@ class ModelFacts(_Part):
 
     name: str
     architecture: str
-    parameters: int
+    parameters: Count
     input_shape: list[int]
-    outputs: int
+    outputs: Count
     notes: list[str] = Field(description="what was inferred from the file, and what was left out")
     run: str | None
 
@@ -46,9 +49,9 @@ class DataFacts(_Part):
     """The images that were attached as its training set."""
 
     source: str
-    images: int
+    images: Count
     classes: dict[str, int] = Field(description="training images of each class, in the order of the outputs")
-    held_out: int = Field(description="images that were not trained on, for the controls and the membership tests")
+    held_out: Count = Field(description="images that were not trained on, for the controls and the membership tests")
     normalisation: str
     normalisation_assumed: bool = Field(description="the customary one that fits best, because nobody said")
     fingerprint: str = Field(description="sha256 of the attached training images and labels")
@@ -75,9 +78,9 @@ class AttackFacts(_Part):
     """How the candidates were drawn; no image was seen by then."""
 
     recipe: str
-    candidates: int
-    iterations: int
-    seeds: int
+    candidates: Count
+    iterations: Count
+    seeds: Count
     seconds: float
     residual: float | None = Field(description="share of the squared weights that the candidates leave unexplained")
 
@@ -85,29 +88,29 @@ class AttackFacts(_Part):
 class Controls(_Part):
     """What would count as reconstructed although nothing leaked."""
 
-    mean_image: int = Field(description="training images that the mean image alone would match")
-    untrained: int | None = Field(description="training images that candidates of an untrained network match")
-    held_out: int | None = Field(description="held-out images that the same candidates match")
-    held_out_of: int | None
+    mean_image: Count = Field(description="training images that the mean image alone would match")
+    untrained: Count | None = Field(description="training images that candidates of an untrained network match")
+    held_out: Count | None = Field(description="held-out images that the same candidates match")
+    held_out_of: Count | None
 
 
 class CountAt(_Part):
     """The count at another threshold, with its chance level."""
 
-    threshold: float
-    reconstructed: int
-    chance: int
+    threshold: Similarity
+    reconstructed: Count
+    chance: Count
 
 
 class Leak(_Part):
     """How many training images came back."""
 
-    threshold: float = Field(description="SSIM above which an image counts as reconstructed")
-    reconstructed: int
-    of: int
-    candidates_behind: int = Field(description="different candidates nearest to the reconstructed images")
-    chance: int = Field(description="the largest of the controls, as images of the training set")
-    beyond_chance: int
+    threshold: Similarity = Field(description="SSIM above which an image counts as reconstructed")
+    reconstructed: Count
+    of: Count
+    candidates_behind: Count = Field(description="different candidates nearest to the reconstructed images")
+    chance: Count = Field(description="the largest of the controls, as images of the training set")
+    beyond_chance: Count
     controls: Controls
     by_threshold: list[CountAt]
 
@@ -115,9 +118,9 @@ class Leak(_Part):
 class CertainOnes(_Part):
     """Candidates that the attack itself calls certain, and how many of them are right."""
 
-    certain: int
-    real: int
-    images_shown: int
+    certain: Count
+    real: Count
+    images_shown: Count
     precision: Share | None
     precision_low: Share | None
     precision_high: Share | None
@@ -139,24 +142,24 @@ class Membership(_Part):
 
     name: str
     needs: str = Field(description="what an attacker needs for it")
-    members: int
-    non_members: int
+    members: Count
+    non_members: Count
     auc: Share
     auc_low: Share
     auc_high: Share
     at: list[TrueRate]
-    curve: list[tuple[float, float]] = Field(description="points (false-positive rate, true-positive rate)")
+    curve: list[tuple[Share, Share]] = Field(description="points (false-positive rate, true-positive rate)")
 
 
 class ImageRow(_Part):
     """One training image, the most exposed first."""
 
-    rank: int
-    id: int = Field(description="position in the source")
+    rank: Count
+    id: Count = Field(description="position in the source")
     label: str
-    ssim: float | None
+    ssim: Similarity | None
     reconstructed: bool
-    confidence: float | None = Field(description="how sure the attack is of the candidate nearest to this image")
+    confidence: Share | None = Field(description="how sure the attack is of the candidate nearest to this image")
     certain: bool
     margin: float
     loss: float

@@ -68,9 +68,9 @@ def _search(run: Run, result: Result) -> list[str]:
 
 
 def _audit(run: Run, result: Result) -> list[str]:
-    from recon_core.auditing.report import AuditReport
+    from recon_core.views.audits import read_report
 
-    return audit_findings(AuditReport.model_validate(result))
+    return audit_findings(read_report(run))
 
 
 def _study(run: Run, result: Result) -> list[str]:

@@ -61,19 +61,23 @@ def load_attached(attached: AttachedData, progress: Progress | None = None) -> T
 
 
 def with_held_out(data: TaskData, others: TaskData) -> TaskData:
-    """The training images of `others`, classes by name, in place of the test images of `data`."""
+    """The training images of `others`, classes by name or number, in place of the test images of `data`."""
     if others.input_shape != data.input_shape:
         raise InputError(
             f"held-out images are of shape {others.input_shape} and training images of {data.input_shape}; "
             "give both in one size"
         )
-    unknown = [name for name in others.class_names if name not in data.class_names]
+    names = others.class_names
+    numbered = any(all(name.isdecimal() for name in side) for side in (names, data.class_names))
+    if numbered and len(names) == len(data.class_names):  # arrays have numbers where folders have names
+        names = data.class_names
+    unknown = [name for name in names if name not in data.class_names]
     if unknown:
         raise InputError(
             f"held-out images have a class {unknown[0]!r}, the training images {', '.join(data.class_names[:8])}; "
             "name the class folders alike"
         )
-    numbers = torch.tensor([data.class_names.index(name) for name in others.class_names])
+    numbers = torch.tensor([data.class_names.index(name) for name in names])
     return replace(
         data,
         test_x=others.train_x + others.mean - data.mean,

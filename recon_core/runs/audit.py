@@ -164,11 +164,11 @@ def _judge(
     from recon_core.auditing.judging import Asked, judge
     from recon_core.runs.attached import describe_attached, load_attached
 
-    def tell(message: str) -> None:
+    def tell(message: str, fraction: float | None = None) -> None:
         if stop.raised or writer.cancel_requested():
             raise _StoppedError
-        writer.progress(config.settings.total_steps, message, force=True)
-        listener(None, message)
+        writer.progress(config.settings.total_steps, message, force=fraction is None)  # images come by the thousand
+        listener(fraction, message)
 
     attached = config.attached
     asked = Asked(
@@ -181,7 +181,7 @@ def _judge(
     )
     try:
         tell("reading the attached images")
-        task = load_attached(attached, lambda message, _: tell(message)) if data is None else data
+        task = load_attached(attached, tell) if data is None else data
         control = run.tensors(UNTRAINED)["candidates"] if run.has_tensors(UNTRAINED) else None
         return judge(audited(model, owner.name, owner), drawn_by(run, config.settings), control, task, asked, tell)
     except _StoppedError:
@@ -201,9 +201,9 @@ def audited(model: AttackModel, name: str, run: Run | None = None) -> Audited:
         input_shape=tuple(architecture.input_shape),
         outputs=architecture.outputs,
         task=model.task,
-        dense=architecture.dense,
-        homogeneous=architecture.homogeneous,
-        rank=model.rank if architecture.dense else None,
+        dense=architecture.dense_first,
+        homogeneous=architecture.homogeneous if architecture.module is None else None,
+        rank=model.rank if architecture.dense_first else None,
         recipe=None if model.training is None else str(model.training.training.recipe),
         notes=tuple(result.get("notes", ())),
         run=None if run is None else run.id,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from recon_core.analysis.pairs import BestPairs
@@ -59,10 +61,27 @@ class Audit:
 
 
 def read_audit(run: Run) -> Audit:
-    """A finished audit run as `audit` gave it."""
-    pictures = run.tensors(PICTURES)
-    report = AuditReport.model_validate(run.result() or {})
-    return Audit(report, pictures["images"], pictures["reconstructions"], run)
+    """A finished audit run as `audit` gave it; one from elsewhere may hold anything, and is then a sentence."""
+    report, pictures = read_report(run), run.tensors(PICTURES)
+    images, reconstructions = (pictures.get(name) for name in ("images", "reconstructions"))
+    if images is None or reconstructions is None or images.shape != reconstructions.shape:
+        raise _damaged(run)
+    shape = (len(report.images), *report.model.input_shape)
+    if tuple(images.shape) != shape or not images.dtype == reconstructions.dtype == torch.uint8:
+        raise _damaged(run)
+    return Audit(report, images, reconstructions, run)
+
+
+def read_report(run: Run) -> AuditReport:
+    """The report alone."""
+    try:
+        return AuditReport.model_validate(run.result() or {})
+    except ValidationError:
+        raise _damaged(run) from None
+
+
+def _damaged(run: Run) -> InputError:
+    return InputError(f"the report of run {run.id} does not read as one, it is {run.status().state}; audit again")
 
 
 def pairs_png(audit: Audit, k: int) -> bytes:

@@ -65,7 +65,7 @@ def report_of(run: Run) -> AuditReport:
 
 
 def test_report_of_a_foreign_checkpoint(store: RunStore, foreign: Foreign) -> None:
-    run = audit(store, foreign, held_out=str(foreign.others))
+    run = audit(store, foreign, held_out=str(foreign.others), normalisation="symmetric")
     report = report_of(audit_run(store, run.id))
     assert report.model.name == "theirs.pth"
     assert report.data.classes == {"cats": 5, "dogs": 3}  # all of them, however uneven
@@ -73,7 +73,8 @@ def test_report_of_a_foreign_checkpoint(store: RunStore, foreign: Foreign) -> No
     assert report.fit.accuracy == 1
     assert report.fit.kkt_residual_by_layer is not None
     assert list(report.fit.kkt_residual_by_layer) == ["layers.0", "layers.1", "layers.2"]
-    assert "(symmetric)" in report.data.normalisation
+    assert report.data.normalisation == "(pixel - 0.5) / 0.5 (symmetric)"
+    assert not report.data.normalisation_assumed
     assert report.leak.of == 8
     assert report.leak.controls.untrained is not None
     assert report.leak.controls.held_out_of == 20
