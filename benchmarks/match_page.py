@@ -68,7 +68,7 @@ def _opened() -> AppTest:
         page.run()
         if page.exception or page.error:
             raise RuntimeError(f"the page failed: {[*page.exception, *page.error]}")
-        if page.metric:
+        if any(found.proto.component_name == "afterimage_match_board" for found in page.get("bidi_component")):
             return page
     raise RuntimeError(f"the page did not open its pool within {OPEN_SECONDS:g} s")
 

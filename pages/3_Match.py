@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from recon_core.runs.match_source import MatchConfig
 from recon_core.views.live_match import ImagePool, PointPool
-from ui.match.choice import choose_runs, matchable_runs
-from ui.match.counts import show_counts
+from ui.match.choice import WHAT, choose_runs, matchable_runs
+from ui.match.counts import show_conditions
 from ui.match.downloads import offer_downloads, offer_run, show_saved
-from ui.match.pairs import choose_order, choose_page, chosen_pair, show_grid, show_pair
+from ui.match.filters import choose_filter
+from ui.match.pairs import choose_order, choose_page, chosen_pair, show_pair, show_pairs
 from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.settings import choose_settings
@@ -17,18 +19,20 @@ from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import recent_runs
 
-TEXT_WIDTH = 860
+# The page's own margins, so that sliders, numbers and images are seen at once on a projector.
+_TIGHT = """<style>
+[data-testid="stMainBlockContainer"] { padding: 3.4rem 2.5rem 1rem; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.4rem; }
+[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
+</style>"""
 
 
 def page() -> None:
-    st.title("Match", anchor=False)
-    st.markdown(
-        "An attack leaves candidates: images reconstructed from the weights alone. Here they are compared with the "
-        "images the network was trained on, and good reconstructions are counted beside the chance level.",
-        width=TEXT_WIDTH,
-    )
+    st.html(_TIGHT)
     found = matchable_runs()
     if not found:
+        st.title("Match", anchor=False)
+        st.markdown(WHAT, width=860)
         first_steps()
         return
     chosen = choose_runs(found)
@@ -40,26 +44,28 @@ def page() -> None:
         if isinstance(pool, PointPool):
             show_points(pool)
         return
-    config = choose_settings(chosen.runs, chosen.untrained, chosen.facts)
+    config, actions = choose_settings(chosen.runs, chosen.untrained, chosen.facts, WHAT)
     pool = pool_for(config, chosen.facts)
     if isinstance(pool, ImagePool):
-        show_images(pool, config)
+        show_images(pool, config, actions)
 
 
-def show_images(pool: ImagePool, config: MatchConfig) -> None:
+def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -> None:
     view = view_of(pool, config)
-    show_counts(view, config.threshold)
     large = st.container()
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        order = choose_order(view)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        asked = choose_filter(view)
+        order = choose_order(view, asked)
         shown = choose_page(order)
+    with actions:
         offer_downloads(pool, view, shown, order, config)
         saved = matches_like(config, pool.source.default_factor)
         offer_run(config, saved)
     if saved is not None:
         show_saved(saved)
-    chosen = chosen_pair(len(order))
-    show_grid(view, shown, config.threshold, chosen)
+    show_conditions(view, config.threshold)
+    chosen = chosen_pair(len(view.ssim))
+    show_pairs(view, shown, config.threshold, chosen)
     if chosen is not None:
         with large:
             show_pair(pool, view, chosen, order, config.threshold)

@@ -103,6 +103,8 @@ class MatchSource(MatchInput):
 
     model_run: Run
     model: TrainConfig
+    confidence: Tensor | None = None
+    """(M,) in [0, 1], how sure the attacks are of each candidate, 0 where one does not say; None if none does."""
 
     @property
     def default_factor(self) -> float:
@@ -143,6 +145,7 @@ def load_source(
         stages={run.id: run.tensors("stages")["deduplicated"] for run in runs if run.has_tensors("stages")},
         untrained=None if control is None else control["candidates"],
         untrained_labels=None if control is None else control["labels"],
+        confidence=_confidence(filled),
     )
     _try_out(source, config)
     return source
@@ -228,13 +231,19 @@ def _candidates(run: Run) -> dict[str, Tensor]:
             f"run {run.id} has no {', '.join(sorted(missing))} in candidates.safetensors; run the reconstruction again"
         )
     count = len(found["candidates"])
-    for name in ("multipliers", "labels", "seeds"):
+    for name in ("multipliers", "labels", "seeds", *({"confidence"} & found.keys())):
         if found[name].shape != (count,):
             raise InputError(
                 f"run {run.id} has {count} candidates and {name} of shape {tuple(found[name].shape)}; "
                 "run the reconstruction again"
             )
     return found
+
+
+def _confidence(parts: Sequence[Mapping[str, Tensor]]) -> Tensor | None:
+    if not any("confidence" in part for part in parts):
+        return None
+    return torch.cat([part.get("confidence", torch.zeros(len(part["candidates"]))).float() for part in parts])
 
 
 def _check_shape(whose: str, candidates: Tensor, data: TaskData) -> None:

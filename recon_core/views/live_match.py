@@ -16,6 +16,7 @@ from recon_core.analysis.arrays import Flags, Floats, Integers, above, flags, fl
 from recon_core.analysis.pairs import Images
 from recon_core.analysis.points import PointTable, point_table
 from recon_core.analysis.table import MatchTable, match_table
+from recon_core.attacks import CERTAIN
 from recon_core.errors import InputError
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import Origin
@@ -39,6 +40,17 @@ class PairOrder(StrEnum):
     DISTANCE = "distance"
     CLASS = "class"
     INDEX = "index"
+
+
+@dataclass(frozen=True)
+class PairFilter:
+    """Which training images a grid shows; by default all."""
+
+    classes: tuple[int, ...] = ()
+    """Class indices; all if empty."""
+    ssim: tuple[float, float] = (0.0, 1.0)
+    certain: bool | None = None
+    """Only those whose nearest candidate the attack calls certain, or only the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +87,8 @@ class PairView:
     auc: float | None
     """SSIM as a test of membership; None where no image outside the training set is known."""
     evidence: Evidence
+    certain: Flags | None = None
+    """Images whose nearest candidate the attack itself calls certain; None where it does not say."""
 
     def count(self, threshold: float) -> LeakCount:
         return self.evidence.at(threshold)
@@ -92,6 +106,40 @@ class PairView:
             PairOrder.INDEX: (np.arange(len(self.ssim)),),
         }
         return np.lexsort(keys[by])
+
+    def passing(self, asked: PairFilter) -> Flags:
+        """The images that are asked for. One without a candidate has an SSIM of 0 here."""
+        score = np.nan_to_num(self.ssim, nan=0.0)
+        low, high = asked.ssim
+        # SSIM can be a little below 0; whoever asks for everything from 0 on means those too.
+        kept: Flags = (np.maximum(score, 0.0) >= low) & (score <= high)
+        if asked.classes:
+            kept &= np.isin(self.samples.labels, asked.classes)
+        if asked.certain is not None and self.certain is not None:
+            kept &= self.certain == asked.certain
+        return kept
+
+    def scores(self) -> ScoreLists:
+        """All that a count at any threshold needs."""
+        found = self.evidence
+        return ScoreLists(
+            ssim=self.ssim,
+            nearest=self.nearest,
+            mean_image=floats(found.mean_image),
+            untrained=None if found.untrained is None else floats(found.untrained.ssim),
+            held_out=None if found.non_members is None else floats(found.non_members.ssim),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLists:
+    """SSIM of every image: of the training images (n,), of the same with the controls, of held-out images (h,)."""
+
+    ssim: Floats
+    nearest: Integers
+    mean_image: Floats
+    untrained: Floats | None
+    held_out: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +193,16 @@ class ImagePool:
             nearest=integers(members.nearest),
             auc=None if found.non_members is None else found.membership().auc,
             evidence=Evidence.of(found.matchings.map(_scores_only), found.mean_image, found.mean_image_other),
+            certain=self._certain(integers(members.nearest)),
         )
+
+    def _certain(self, nearest: Integers) -> Flags | None:
+        confidence = self.source.confidence
+        if confidence is None:
+            return None
+        # -1, no candidate at all, would be the last one.
+        found: Flags = (floats(confidence)[nearest] > CERTAIN) & (nearest >= 0)
+        return found
 
     def pair(self, view: PairView, sample: int, shown: int = SHOWN_CANDIDATES) -> PairDetail:
         """What stands behind one reconstruction of `view`."""

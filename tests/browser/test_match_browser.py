@@ -32,7 +32,7 @@ def made(dashboard, done: Run) -> Run:
 
 
 def count(page: Page) -> Locator:
-    return page.get_by_test_id("stMetric").filter(has_text="Good reconstructions").get_by_test_id("stMetricValue")
+    return page.locator("[data-count=good] dd")
 
 
 def pairs(page: Page) -> Locator:
@@ -120,8 +120,72 @@ def test_it_can_be_read(dashboard, visit, made: Run, scheme: str, width: int) ->
     # A slider's value hangs above its handle, whose colour is not behind it.
     values = set(page.get_by_test_id("stSliderThumbValue").all_inner_texts())
     assert_readable(page, 16, lambda text: text.text in values)
-    cut = page.get_by_test_id("stMetricValue").evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth + 1)")
+    cut = page.locator("[data-count] dd").evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth + 1)")
     assert cut == []
+
+
+def test_all_is_seen_at_once_and_follows_the_threshold_during_the_drag(dashboard, visit, made: Run) -> None:
+    page = visit(f"{dashboard.url}/Match?m_t=0.5")
+    expect(count(page)).to_have_text("4 of 6")
+    settle(page)
+    screen = {"width": 1280, "height": 800}
+    for part in (
+        page.get_by_role("slider", name="Good means SSIM above").locator("xpath=../.."),
+        page.get_by_role("slider", name="Merge factor B").locator("xpath=../.."),
+        page.locator("[data-count=auc] dd"),
+        page.locator(".histogram svg"),
+        pairs(page).last,
+    ):
+        box = part.bounding_box()
+        assert box
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= screen["height"]
+    assert page.get_by_test_id("stMain").evaluate("e => e.scrollHeight - e.clientHeight") <= 1
+
+    # The slider, held: the server has not heard of it yet.
+    handle = page.get_by_role("slider", name="Good means SSIM above")
+    knob, track = (handle.locator(f"xpath={way}").bounding_box() for way in ("../..", "../../.."))
+    assert knob
+    assert track
+    page.mouse.move(knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(track["x"] + 0.98 * track["width"], knob["y"], steps=6)
+    expect(count(page)).to_have_text("0 of 6")
+    expect(pairs(page).filter(has_text="✓")).to_have_count(0)
+    expect(pairs(page).first.locator(".picture")).to_have_css("opacity", "0.3")
+    expect(page).to_have_url(re.compile(r"m_t=0\.5"))
+    page.mouse.move(track["x"] + 0.1 * track["width"], knob["y"], steps=6)
+    expect(pairs(page).filter(has_text="✓")).to_have_count(6)
+    expect(pairs(page).first.locator(".picture")).to_have_css("opacity", "1")
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"m_t=0\.[01]"))
+
+    # The line in the histogram moves everything, and the slider when it is let go.
+    settle(page)
+    plot = page.locator(".histogram svg").bounding_box()
+    assert plot
+    page.mouse.move(plot["x"] + 0.2 * plot["width"], plot["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + plot["width"] + 50, plot["y"] + 40, steps=6)
+    expect(count(page)).to_have_text("0 of 6")
+    page.mouse.up()
+    expect(handle).to_have_value("1")
+    expect(page).to_have_url(re.compile(r"m_t=1"))
+    expect(count(page)).to_have_text("0 of 6")
+
+
+def test_arrow_keys_lead_into_the_grid_and_a_filter_empties_it(dashboard, visit, made: Run) -> None:
+    page = visit(f"{dashboard.url}/Match")
+    expect(pairs(page)).to_have_count(6)
+    settle(page)
+    page.keyboard.press("ArrowRight")
+    expect(pairs(page).first).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(pairs(page).nth(1)).to_be_focused()
+    page.goto(f"{dashboard.url}/Match?m_ssim_range=0.99&m_ssim_range=1.0")
+    expect(page.get_by_text("No training image passes the filter.")).to_be_visible()
+    expect(pairs(page)).to_have_count(0)
+    expect(count(page)).to_have_text(re.compile("of 6$"))
 
 
 def _downloaded(page: Page, name: str) -> bytes:

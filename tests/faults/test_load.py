@@ -21,6 +21,7 @@ from recon_core.scheduling import queue, scheduler
 from recon_core.scheduling.slots import Slot
 from recon_core.store import Run, RunState, RunStore
 from tests.faults.apps import App
+from tests.pages.match_board import board_counts
 from ui.shared.store import forget, recent_runs
 
 IN_LINE, RUNS, VISITORS, POOLED = 200, 2_000, 20, 200
@@ -218,7 +219,7 @@ def test_two_hundred_runs_make_one_pool(in_memory: RunStore, reads: Reads, monke
     ids = [candidates(in_memory, model, images).id for images in noise]
     page = opened("3_Match", m_runs=ids, m_t="0.9", m_b="1.0")
     assert page.multiselect(key="m_runs").value == ids
-    [back] = [metric.value for metric in page.metric if metric.label == "Good reconstructions"]
+    back = board_counts(page)["Good reconstructions"]
     assert back == "0 of 8"
     page.slider(key="m_b").set_value(1.3)
     # Nothing is searched or loaded again: some small files of each run, however large its candidates are.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from recon_core.kinds import perform
@@ -13,6 +14,7 @@ from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.titles import training_title
 from recon_core.store import Run, RunState, RunStore
+from tests.pages.match_board import board, board_counts
 from tests.pages.page_texts import settled, texts
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, leaking_run, noise, noisy_copies, train_run
 from ui.shared.store import forget
@@ -32,7 +34,7 @@ def visit(**query: str | list[str]) -> AppTest:
 
 
 def counts(app: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in app.metric}
+    return board_counts(app) or {metric.label: metric.value for metric in app.metric}
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_an_empty_store_says_what_to_do(store: RunStore) -> None:
     app = visit()
     assert "There is nothing to match yet" in texts(app)
     assert "Train a network" in texts(app)
-    assert not app.metric
+    assert not counts(app)
 
 
 def test_a_model_alone_asks_for_an_attack(store: RunStore, model: Run) -> None:
@@ -101,7 +103,7 @@ def test_sliders_recount_and_merge_again(store: RunStore, model: Run) -> None:
 def test_the_other_protocol_has_another_slider(store: RunStore, model: Run, leaked: Run) -> None:
     app = visit(m_protocol="haim", m_ssim="authors", m_ncc="0.95")
     assert app.slider(key="m_ncc").value == 0.95
-    assert [slider.key for slider in app.slider] == ["m_t", "m_ncc"]
+    assert [slider.key for slider in app.slider] == ["m_t", "m_ncc", "m_ssim_range"]
     assert "authors' 3x3 window" in texts(app)
     assert "NCC above 0.95 of the best" in texts(app)
 
@@ -125,6 +127,37 @@ def test_a_pair_that_is_not_there_is_left_out(store: RunStore, model: Run, leake
     assert "What was merged" not in texts(app)
 
 
+def shown(app: AppTest) -> list[int]:
+    sent = board(app)
+    assert sent is not None
+    return sorted(tile["id"] for tile in sent["tiles"])
+
+
+def test_the_grid_is_filtered_by_class_score_and_certainty(store: RunStore, model: Run) -> None:
+    data = data_of(MNIST)
+    # The attack is certain of what it found of images 0 and 1, not of the others.
+    candidate_run(store, model, data.train_x[:4], confidence=torch.tensor([0.9, 0.7, 0.5, 0.0]))
+    app = visit(m_b="1.0")
+    assert shown(app) == [0, 1, 2, 3, 4, 5]
+    app.slider(key="m_ssim_range").set_value((0.99, 1.0))
+    assert shown(settled(app)) == [0, 1, 2, 3]
+    app.button_group(key="m_certain").set_value("certain")
+    assert shown(settled(app)) == [0, 1]
+    app.button_group(key="m_certain").set_value("not certain")
+    assert shown(settled(app)) == [2, 3]
+    label = int(data.train_labels[2])
+    app.multiselect(key="m_class").set_value([label])
+    assert shown(settled(app)) == [i for i in (2, 3) if int(data.train_labels[i]) == label]
+    # The counts are of all images all the same, and a pair that is left out can still be looked at.
+    assert counts(app)["Good reconstructions"].endswith("of 6")
+    app.query_params["m_pair"] = "0"
+    assert "Training image 0:" in texts(settled(app))
+
+
+def test_an_attack_that_is_not_asked_for_certainty_offers_no_such_filter(store: RunStore, leaked: Run) -> None:
+    assert [group.key for group in visit().button_group] == []
+
+
 def test_several_runs_make_one_pool(store: RunStore, model: Run, leaked: Run) -> None:
     rest = candidate_run(store, model, data_of(MNIST).train_x[4:], kind="search")
     app = visit(m_runs=[rest.id, leaked.id], m_t="0.9", m_b="1.0")
@@ -136,7 +169,7 @@ def test_runs_of_two_models_are_refused_in_a_sentence(store: RunStore, model: Ru
     app = visit(m_runs=[leaked.id, stranger.id])
     assert len(app.error) == 1
     assert "match runs of one model together" in app.error[0].value.replace("\\", "")
-    assert not app.metric
+    assert not counts(app)
 
 
 @pytest.mark.parametrize("key", ["m_runs", "from"])
@@ -168,7 +201,7 @@ def test_nothing_chosen_is_said(store: RunStore, model: Run, leaked: Run) -> Non
     app.multiselect(key="m_runs").set_value([])
     settled(app)
     assert "Choose at least one" in app.info[0].value
-    assert not app.metric
+    assert not counts(app)
 
 
 def test_a_missing_control_can_be_had(
@@ -228,7 +261,7 @@ def test_a_large_pool_is_matched_by_a_run_first(
     monkeypatch.setattr("recon_core.runs.match_request.QUICK_CANDIDATES", 3)
     monkeypatch.setattr("recon_core.runs.match_request.size_of", lambda run: 9)
     app = visit(m_b="1.0", m_t="0.9")
-    assert not app.metric
+    assert not counts(app)
     assert "9 candidates have not been matched yet" in app.info[0].value
     app.button(key="m-start").click()
     settled(app)
@@ -263,4 +296,4 @@ def test_damaged_candidates_are_a_sentence(store: RunStore, model: Run, leaked: 
     file.write_bytes(b"not tensors")
     app = visit()
     assert "is damaged" in app.error[0].value
-    assert not app.metric
+    assert not counts(app)

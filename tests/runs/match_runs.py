@@ -70,6 +70,7 @@ def candidate_run(
     kind: str = "reconstruct",
     baseline: str | None = None,
     state: RunState = RunState.DONE,
+    confidence: Tensor | None = None,
 ) -> Run:
     run = store.create(kind, {"model": model.id, "baseline": baseline}, parents=[model.id])
     count = len(candidates)
@@ -81,6 +82,8 @@ def candidate_run(
             "labels": torch.zeros(count, dtype=torch.long) if labels is None else labels,
             "seeds": torch.zeros(count, dtype=torch.long) if seeds is None else seeds,
         }
+        if confidence is not None:
+            tensors["confidence"] = confidence
         writer.save_tensors("candidates", tensors)
         writer.finish(state, {})
     return run

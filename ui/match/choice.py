@@ -25,6 +25,10 @@ from ui.shared.store import baseline_of, forget, recent_runs, run_details
 RUNS_KEY, CONTROL_KEY, START_KEY = "m_runs", "m_untrained", "from"
 _NOTES = "m-notes"
 _NO_CONTROL, _WITHOUT = "", "without"
+WHAT = (
+    "An attack leaves candidates: images reconstructed from the weights alone. Here they are compared with the images "
+    "the network was trained on, and good reconstructions are counted beside the chance level."
+)
 
 
 class Chosen(NamedTuple):
@@ -45,7 +49,8 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
     _mend_address(found)
     for note in st.session_state.pop(_NOTES, []):
         st.warning(plain(note), icon=":material/link_off:")
-    left, right = st.columns((3, 2))
+    title, left, right = st.columns((1.2, 3, 2.4), vertical_alignment="bottom")
+    title.title("Match", anchor=False)
     with left:
         picked = pick_runs(
             "Reconstructions to match",

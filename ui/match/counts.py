@@ -1,4 +1,4 @@
-"""Good reconstructions, large, and beside them what would have matched although nothing leaked."""
+"""Good reconstructions, and beside them what would have matched although nothing leaked."""
 
 from __future__ import annotations
 
@@ -8,48 +8,51 @@ from streamlit.delta_generator import DeltaGenerator
 from recon_core.matching.controls import LeakCount
 from recon_core.plots.style import conditions
 from recon_core.views.live_match import PairView, PointPool
+from ui.match.board import Text
 from ui.shared.definitions import show_definitions
 from ui.shared.formatting import plain
 
 _FEWER = 0.5  # an untrained pool below this share of the pool makes too low a chance level
 
 
-def show_counts(view: PairView, threshold: float) -> None:
-    """The count with its chance levels, at the threshold and the B of the sliders."""
-    count = view.count(threshold)
-    with _row():
-        _metric(
+def count_texts(view: PairView) -> dict[str, Text]:
+    """What each count of the board is called and means; the counts themselves follow the threshold."""
+    auc = "–" if view.auc is None else f"{view.auc:.2f}"
+    return {
+        "good": Text(
             "Good reconstructions",
-            f"{count.good} of {count.of}",
-            f"Training images whose SSIM is above the threshold, from {count.unique} different candidates of "
-            f"{count.candidates:,}.",
-        )
-        _metric(
+            "Training images whose SSIM is above the threshold, from {unique} different candidates of "
+            f"{view.evidence.matching.candidates:,}.",
+        ),
+        "mean_image": Text(
             "Chance: mean image",
-            f"{count.floor_mean_image} of {count.of}",
             "Training images that the average of all training images would match, without any attack.",
-        )
-        _metric(
+        ),
+        "untrained": Text(
             "Chance: untrained",
-            _of(count.floor_untrained, count.of),
             "Training images matched by the same attack on a network that has seen no image.",
-        )
-        _metric(
+        ),
+        "held_out": Text(
             "Held-out images",
-            _of(count.non_members, count.non_members_of),
             "Test images that the same candidates match: likeness by chance and common features, not memory.",
-        )
-        _metric(
+        ),
+        "auc": Text(
             "AUC",
-            "–" if view.auc is None else f"{view.auc:.2f}",
-            "SSIM as a test of membership: the chance that an image of the training set scores above one that is not. "
-            "1 always tells them apart, 0.5 is guessing. It does not depend on the threshold.",
-        )
+            "SSIM as a test of membership: the chance that an image of the training set scores above one that is "
+            "not. 1 always tells them apart, 0.5 is guessing. It does not depend on the threshold.",
+            auc,
+        ),
+    }
+
+
+def show_conditions(view: PairView, threshold: float) -> None:
+    """How all of it was counted, and what to beware of."""
+    count = view.count(threshold)
+    warnings = [f":material/warning: {plain(text)}" for text in _warnings(count, view)]
+    said = plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}")
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}"))
+        st.caption(" ".join([said, *warnings]))
         show_definitions()
-    for warning in _warnings(count, view):
-        st.caption(f":material/warning: {plain(warning)}")
 
 
 def show_point_counts(pool: PointPool, radius: float) -> None:

@@ -52,7 +52,7 @@ def offer_downloads(
 def offer_run(config: MatchConfig, saved: str | None) -> None:
     """Keep the matching as a run, once; `saved` is the run that keeps it already."""
     if st.button(
-        "Save as a run",
+        "Save",
         key="m-save",
         icon=":material/save:",
         disabled=saved is not None,

@@ -10,7 +10,10 @@ import streamlit as st
 
 from recon_core.plots.pair import pair_pictures
 from recon_core.plots.sheet import sheet
-from recon_core.views.live_match import ImagePool, PairDetail, PairOrder, PairView
+from recon_core.views.live_match import ImagePool, PairDetail, PairFilter, PairOrder, PairView
+from ui.match.board import Board, Pair, show_board
+from ui.match.counts import count_texts
+from ui.match.settings import THRESHOLD_KEY
 from ui.shared.formatting import number, plain
 from ui.shared.mosaic import Tile, show_mosaic, show_wipe
 
@@ -57,12 +60,16 @@ def _pick_pair(sample: int) -> None:
 def show_pair(pool: ImagePool, view: PairView, sample: int, order: Sequence[int], threshold: float) -> None:
     """One pair from all sides, with the way to its neighbours in the grid."""
     detail = pool.pair(view, sample)
-    place = list(order).index(sample)
+    place = list(order).index(sample) if sample in order else None  # a filter may leave it out
     with st.container(border=True, key="m-pair-view"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"##### {plain(_heading(view, sample, threshold))}", width="stretch")
             _step("Previous", ":material/chevron_left:", order[place - 1] if place else None)
-            _step("Next", ":material/chevron_right:", order[place + 1] if place + 1 < len(order) else None)
+            _step(
+                "Next",
+                ":material/chevron_right:",
+                None if place is None or place + 1 == len(order) else order[place + 1],
+            )
             _step("Close", ":material/close:", None, always=True)
         st.caption(plain(_facts(view, sample)))
         with st.container(horizontal=True, gap="medium"):
@@ -90,11 +97,15 @@ def _step(label: str, icon: str, sample: int | None, always: bool = False) -> No
 
 
 def _heading(view: PairView, sample: int, threshold: float) -> str:
+    if np.isnan(view.ssim[sample]):
+        return _title(view, sample)
+    return f"{_title(view, sample)}, {'✓ good' if view.good(threshold)[sample] else 'not good'}"
+
+
+def _title(view: PairView, sample: int) -> str:
     score = view.ssim[sample]
-    if np.isnan(score):
-        return f"Training image {sample}: {view.samples.class_of(sample)}, no candidate"
-    verdict = "✓ good" if view.good(threshold)[sample] else "not good"
-    return f"Training image {sample}: {view.samples.class_of(sample)}, SSIM {score:.3f}, {verdict}"
+    said = "no candidate" if np.isnan(score) else f"SSIM {score:.3f}"
+    return f"Training image {sample}: {view.samples.class_of(sample)}, {said}"
 
 
 def _facts(view: PairView, sample: int) -> str:
@@ -144,46 +155,56 @@ def _show_candidates(detail: PairDetail) -> None:
     st.caption(plain(f"d is the distance of Buzaglo et al. 2023, Eq. 16. From {runs}."))
 
 
-def choose_order(view: PairView) -> list[int]:
-    """Training images in the order of the grid."""
+def choose_order(view: PairView, asked: PairFilter) -> list[int]:
+    """Training images that pass the filter, in the order of the grid."""
     chosen = st.selectbox(
         "Sort",
         list(_ORDERS),
         format_func=lambda order: _ORDERS[order],
         key=ORDER_KEY,
-        width=240,
+        width=215,
+        label_visibility="collapsed",
         bind="query-params",
         persist_state="session",
     )
-    order: list[int] = view.order(PairOrder(chosen)).tolist()
-    return order
+    kept = view.passing(asked)
+    return [sample for sample in view.order(PairOrder(chosen)).tolist() if kept[sample]]
 
 
 def choose_page(order: Sequence[int]) -> list[int]:
     """The part of the order that one page of the grid shows."""
     size = st.selectbox(
-        "Pairs on a page", PAGE_SIZES, index=1, key=SIZE_KEY, width=130, bind="query-params", persist_state="session"
+        "Pairs on a page",
+        PAGE_SIZES,
+        index=1,
+        format_func=lambda size: f"{size} a page",
+        key=SIZE_KEY,
+        width=130,
+        label_visibility="collapsed",
+        bind="query-params",
+        persist_state="session",
     )
     pages = math.ceil(len(order) / size)
     page = st.pagination(pages, key=PAGE_KEY, bind="query-params", persist_state="session") if pages > 1 else 1
     return list(order[(page - 1) * size : page * size])
 
 
-def show_grid(view: PairView, shown: Sequence[int], threshold: float, chosen: int | None) -> None:
-    """One mosaic of pairs, to be clicked."""
-    good = view.good(threshold)
-    tiles = [
-        Tile(sample, _label(view, sample), _heading(view, sample, threshold), bool(good[sample])) for sample in shown
-    ]
+def show_pairs(view: PairView, shown: Sequence[int], threshold: float, chosen: int | None) -> None:
+    """Counts, histogram and the grid of pairs, to be clicked."""
     picked = np.asarray(shown, dtype=np.int64)
-    show_mosaic(
-        sheet(view.images[picked], view.reconstructions[picked]),
-        tiles,
-        key="m-grid",
-        name="Training images above their reconstructions",
+    board = Board(
+        scores=view.scores(),
+        texts=count_texts(view),
+        sheet=sheet(view.images[picked], view.reconstructions[picked]),
+        pairs=[Pair(i, _label(view, i), _title(view, i), float(view.ssim[i])) for i in shown],
         chosen=chosen,
-        on_pick=_pick_pair,
+        nothing="No training image passes the filter.",
     )
+    show_board(board, threshold, key="m-grid", slider=THRESHOLD_KEY, on_threshold=_move_threshold, on_pick=_pick_pair)
+
+
+def _move_threshold(value: float) -> None:
+    st.session_state[THRESHOLD_KEY] = value
 
 
 def _label(view: PairView, sample: int) -> str:

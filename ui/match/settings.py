@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from recon_core.matching.assignment import Assignment
 from recon_core.matching.merging import Vote
@@ -93,9 +94,12 @@ def choose_radius() -> float:
     )
 
 
-def choose_settings(runs: Sequence[str], untrained: str | None, facts: PoolFacts) -> MatchConfig:
-    """Sliders and the expander behind them."""
-    left, right = st.columns(2, gap="large")
+def choose_settings(
+    runs: Sequence[str], untrained: str | None, facts: PoolFacts, about: str = ""
+) -> tuple[MatchConfig, DeltaGenerator]:
+    """Sliders, and a menu with all that is seldom changed, headed by `about`; the place for more beside that menu."""
+    left, right, rest = st.columns((2.1, 2.1, 3.2), gap="medium", vertical_alignment="center")
+    actions = rest.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
     with left:
         threshold = st.slider(
             "Good means SSIM above",
@@ -109,14 +113,16 @@ def choose_settings(runs: Sequence[str], untrained: str | None, facts: PoolFacts
             persist_state="session",
         )
     slider = right.container()
-    with st.expander("How matching is done", icon=":material/tune:"):
+    with actions, st.popover("Matching", icon=":material/tune:", help="How matching is done"):
+        if about:
+            st.markdown(about)
         chosen = _choose_options()
     with slider:
         if chosen["protocol"] is Protocol.HAIM:
             factor, share = None, _choose_share()
         else:
             factor, share = _choose_factor(facts.default_factor), None
-    return MatchConfig(
+    config = MatchConfig(
         runs=tuple(runs),
         untrained=untrained,
         threshold=threshold,
@@ -124,6 +130,7 @@ def choose_settings(runs: Sequence[str], untrained: str | None, facts: PoolFacts
         **({} if share is None else {"ncc_share": share}),
         **chosen,
     )
+    return config, actions
 
 
 def address_of(config: MatchConfig) -> dict[str, str | list[str]]:
@@ -167,15 +174,14 @@ def _choose_share() -> float:
 
 def _choose_options() -> dict[str, StrEnum]:
     found: dict[str, StrEnum] = {}
-    for column, (name, (choices, option)) in zip(st.columns(len(_OPTIONS)), _OPTIONS.items(), strict=True):
-        with column:
-            picked = st.radio(
-                option.label,
-                [str(choice) for choice in choices],
-                captions=option.captions,
-                key=option.key,
-                bind="query-params",
-                persist_state="session",
-            )
-            found[name] = choices(picked)
+    for name, (choices, option) in _OPTIONS.items():
+        picked = st.radio(
+            option.label,
+            [str(choice) for choice in choices],
+            captions=option.captions,
+            key=option.key,
+            bind="query-params",
+            persist_state="session",
+        )
+        found[name] = choices(picked)
     return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TILE_PIXELS = 84
 """About how wide a tile is on the screen; images are enlarged by whole factors only."""
 
-_MOSAIC_CSS = """
+MOSAIC_CSS = """
 .mosaic { display: grid; gap: 4px; justify-content: start; padding: 2px;
   grid-template-columns: repeat(auto-fill, calc(var(--width) + 12px)); }
 .tile { all: unset; box-sizing: border-box; display: flex; flex-direction: column; align-items: center;
@@ -38,9 +38,8 @@ button.tile:focus-visible { outline: 3px solid var(--st-primary-color); outline-
 """
 
 # Tiles are changed in place, so that a click or a key leaves the focus where it is while the page draws anew.
-_MOSAIC_JS = """
-export default function ({ data, parentElement, setTriggerValue }) {
-  const grid = parentElement.querySelector('.mosaic');
+MOSAIC_JS = """
+function drawMosaic(grid, data, pick) {
   const { sheet, tiles, scale, clickable } = data;
   const width = sheet.tile_width * scale, height = sheet.tile_height * scale;
   const set = (name, value) => {
@@ -78,7 +77,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     label.textContent = (tile.good ? '✓ ' : '') + tile.label;
     if (clickable) {
       element.setAttribute('aria-pressed', chosen);
-      element.onclick = () => setTriggerValue('picked', tile.id);
+      element.onclick = () => pick(tile.id);
     }
   });
   if (!clickable) return;
@@ -103,6 +102,15 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
 }
 """
+"""Script and style of a grid, for components that hold one: `drawMosaic(grid, data, pick)`."""
+_MOSAIC_COMPONENT = (
+    MOSAIC_JS
+    + """
+export default function ({ data, parentElement, setTriggerValue }) {
+  drawMosaic(parentElement.querySelector('.mosaic'), data, id => setTriggerValue('picked', id));
+}
+"""
+)
 
 _WIPE_CSS = """
 .wipe { position: relative; width: var(--width); height: var(--height); border-radius: 2px;
@@ -194,7 +202,7 @@ def show_mosaic(
     _mosaic()(
         key=key,
         data={
-            "sheet": _described(sheet),
+            "sheet": described(sheet),
             "tiles": [asdict(tile) for tile in tiles],
             "chosen": chosen,
             "scale": whole_scale(sheet, tile_pixels),
@@ -211,7 +219,7 @@ def show_wipe(sheet: Sheet, names: tuple[str, str], *, key: str, tile_pixels: in
     With `scroll` the browser scrolls to where it can be seen.
     """
     scale = whole_scale(sheet, tile_pixels)
-    _wipe()(key=key, data={"sheet": _described(sheet), "scale": scale, "names": names, "scroll": scroll})
+    _wipe()(key=key, data={"sheet": described(sheet), "scale": scale, "names": names, "scroll": scroll})
 
 
 def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
@@ -219,7 +227,8 @@ def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
     return max(1, round(tile_pixels / sheet.tile_width))
 
 
-def _described(sheet: Sheet) -> dict[str, object]:
+def described(sheet: Sheet) -> dict[str, object]:
+    """As the browser gets it."""
     return {**asdict(sheet), "png": base64.b64encode(sheet.png).decode()}
 
 
@@ -227,7 +236,7 @@ def _described(sheet: Sheet) -> dict[str, object]:
 @cache
 def _mosaic() -> ComponentRenderer:
     html = '<div class="mosaic" role="group"></div>'
-    return st.components.v2.component("afterimage_mosaic", html=html, css=_MOSAIC_CSS, js=_MOSAIC_JS)
+    return st.components.v2.component("afterimage_mosaic", html=html, css=MOSAIC_CSS, js=_MOSAIC_COMPONENT)
 
 
 @cache

@@ -1,0 +1,126 @@
+"""Sliders, numbers and images in one view: counts, a histogram of SSIM and the grid, which follow the threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from recon_core.plots.sheet import Sheet
+from recon_core.views.live_match import ScoreLists
+from ui.shared.mosaic import MOSAIC_CSS, MOSAIC_JS, described
+
+if TYPE_CHECKING:
+    from streamlit.components.v2.types import ComponentRenderer
+
+_FOLDER = Path(__file__).parent
+NAME = "Training images above their reconstructions"
+
+
+class Text(NamedTuple):
+    """What a number is called, what it means, and the number itself where no threshold changes it."""
+
+    label: str
+    help: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One training image above its reconstruction."""
+
+    id: int
+    label: str
+    title: str
+    score: float
+    """SSIM; NaN without a candidate."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """What is shown, at any threshold. `sheet` holds the pictures in the order of `pairs`."""
+
+    scores: ScoreLists
+    texts: dict[str, Text]
+    """By count: good, mean_image, untrained, held_out, auc."""
+    sheet: Sheet
+    pairs: Sequence[Pair]
+    chosen: int | None
+    nothing: str
+    """Said where no pair is left to be shown."""
+
+
+def show_board(
+    board: Board,
+    threshold: float,
+    *,
+    key: str,
+    slider: str,
+    on_threshold: Callable[[float], None],
+    on_pick: Callable[[int], None],
+) -> None:
+    """Draw it. `slider` is the key of the slider of the threshold, which the board follows while it is dragged.
+
+    Both functions are called before the page is drawn again: when the line in the histogram was moved, and when a
+    pair was picked.
+    """
+
+    def moved() -> None:
+        value = st.session_state[key].get("threshold")
+        if isinstance(value, int | float) and 0 <= value <= 1:
+            on_threshold(float(value))
+
+    def picked() -> None:
+        value = st.session_state[key].get("picked")
+        if value is not None:
+            on_pick(int(value))
+
+    _component()(
+        key=key,
+        data={**as_sent(board), "threshold": threshold, "slider": slider},
+        on_threshold_change=moved,
+        on_picked_change=picked,
+    )
+
+
+def as_sent(board: Board) -> dict[str, Any]:
+    """The board as the browser gets it; null for what has no score."""
+    scores = board.scores
+    return {
+        "scores": {
+            "ssim": _numbers(scores.ssim),
+            "nearest": scores.nearest.tolist(),
+            "mean_image": _numbers(scores.mean_image),
+            "untrained": None if scores.untrained is None else _numbers(scores.untrained),
+            "held_out": None if scores.held_out is None else _numbers(scores.held_out),
+        },
+        "texts": {name: text._asdict() for name, text in board.texts.items()},
+        "sheet": described(board.sheet),
+        "tiles": [
+            {"id": pair.id, "label": pair.label, "title": pair.title, "score": _number(pair.score)}
+            for pair in board.pairs
+        ],
+        "chosen": board.chosen,
+        "nothing": board.nothing,
+        "name": NAME,
+    }
+
+
+def _numbers(scores: Iterable[float]) -> list[float | None]:
+    return [_number(float(score)) for score in scores]
+
+
+def _number(score: float) -> float | None:
+    return None if math.isnan(score) else score
+
+
+# Registered when first drawn, once for a process.
+@cache
+def _component() -> ComponentRenderer:
+    html, css, js = ((_FOLDER / f"board.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
+    return st.components.v2.component("afterimage_match_board", html=html, css=MOSAIC_CSS + css, js=MOSAIC_JS + js)
