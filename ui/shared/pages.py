@@ -31,7 +31,8 @@ ANALYZE = Page("pages/4_Analyze.py", "Analyze")
 STUDIES = Page("pages/5_Studies.py", "Studies")
 GLOSSARY = Page("pages/6_Glossary.py", "Glossary")
 EXPERIMENTS = Page("pages/7_Experiments.py", "Experiments")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS)
+HOW_IT_WORKS = Page("pages/8_How_it_works.py", "How it works")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS, HOW_IT_WORKS)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
