@@ -22,6 +22,7 @@ from recon_core.views.circle_recording import (
     field_frames,
     first_layer_points,
     left_points,
+    neuron_lines,
     training_points,
 )
 
@@ -51,6 +52,7 @@ def recorded(store: RunStore, settings: CircleSettings) -> ShippedCircle:
         inversion=left_points(inversion),
         untrained=left_points(untrained),
         weights=first_layer_points(train),
+        neurons=neuron_lines(train),
         train_error=float((train.result() or {})["train_error"]),
         seconds=round(train.status().seconds + attack.status().seconds, 1),
         seed=settings.seed,

@@ -99,6 +99,8 @@ class ShippedCircle:
     untrained: CandidatePoints
     weights: Points
     """(h, 2), each first-layer neuron's weights as a point."""
+    neurons: Points
+    """(k, 4), see `circle_recording.neuron_lines`."""
     train_error: float
     seconds: float
     """Training and attack, where it was recorded."""
@@ -134,6 +136,7 @@ class ShippedCircle:
             "candidate_steps": self.candidates.steps.astype(np.int32),
             "candidate_paths": self.candidates.points.astype(np.float16),  # a screen shows no more
             "weights": self.weights.astype(np.float16),
+            "neurons": self.neurons,
             "filtered": self.cleaned.filtered,
             "kept": self.cleaned.kept,
             "distances": self.cleaned.distances,
@@ -172,6 +175,7 @@ def load_shipped(path: Path = SHIPPED) -> ShippedCircle:
         ),
         **left,
         weights=arrays["weights"].astype(np.float32),
+        neurons=arrays["neurons"],
         train_error=float(facts["train_error"]),
         seconds=float(facts["seconds"]),
         seed=int(facts["seed"]),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
 
 from recon_core.analysis.arrays import flags, floats, integers
 from recon_core.attacks.baselines import weight_points
@@ -28,6 +29,7 @@ from recon_core.views.circle_frames import (
     TrainingPoints,
 )
 
+NEURONS_SHOWN = 60
 # What a player is sent of a long training; between them it glides.
 _FIELDS_SHOWN = 160
 # Outputs are shown relative to those of the last frame, but no network is shown as sure of itself below this.
@@ -107,6 +109,23 @@ def final_points(attack: Run) -> CandidateFrames:
 def first_layer_points(train: Run) -> Points:
     """Each first-layer neuron's weights as a point (h, 2) (Haim et al. 2022, Fig. 5b)."""
     return _points(weight_points(model_of(train).network))
+
+
+def neuron_lines(train: Run, most: int = NEURONS_SHOWN) -> Points:
+    """The lines along which the first layer bends the output: (k, 4), rows a, b, c, share with ax + by + c = 0.
+
+    A ReLU neuron is off on one side of its line. Those that act most are kept, by the size of their weights times that
+    of the weights that read them; `share` is that product over the largest, and a and b have length 1.
+    """
+    first, second, *_ = [layer for layer in model_of(train).network.layers if isinstance(layer, nn.Linear)]
+    weight = first.weight.detach().double()
+    bias = torch.zeros(len(weight)).double() if first.bias is None else first.bias.detach().double()
+    length = weight.norm(dim=1).clamp_min(1e-30)
+    acts = length * second.weight.detach().double().norm(dim=0)
+    chosen = acts.argsort(descending=True)[:most]
+    lines = torch.column_stack([weight / length[:, None], bias / length, acts / acts.max().clamp_min(1e-30)])
+    found: Points = lines[chosen].float().nan_to_num(0.0).numpy()
+    return found
 
 
 def truth_of(train: Run) -> TrainingPoints:

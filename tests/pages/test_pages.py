@@ -19,7 +19,7 @@ def test_every_file_is_a_page_and_every_page_a_file() -> None:
     served = {f"pages/{file.name}" for file in (PROJECT / "pages").glob("*.py")}
     assert {page.file for page in PAGES} == served | {"app.py"}
     for page in PAGES[1:]:  # Streamlit makes the name in the sidebar from the file's
-        assert page.file == f"pages/{PAGES.index(page)}_{page.title}.py"
+        assert page.file == f"pages/{PAGES.index(page)}_{page.title.replace(' ', '_')}.py"
     assert {page.file for page in FORM_PAGES.values()} <= {page.file for page in PAGES}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from recon_core.config import PlanarLabels, parse_config
+from recon_core.config import PlanarLabels, TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
@@ -18,8 +18,10 @@ from recon_core.runs.chains import create_attack_chain
 from recon_core.runs.circle import BASELINES, CircleSettings, find_circle
 from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings
+from recon_core.runs.requests import create_training
 from recon_core.store import Run, RunState, RunStore
 from recon_core.training.session import FIELD_SIDE, field_grid
+from recon_core.views.circle_frames import load_shipped
 from recon_core.views.circle_recording import (
     MIDDLE,
     TrainingPoints,
@@ -28,6 +30,7 @@ from recon_core.views.circle_recording import (
     field_frames,
     final_points,
     first_layer_points,
+    neuron_lines,
     training_points,
     truth_of,
 )
@@ -343,3 +346,29 @@ def test_home_picture_shows_images_above_their_reconstructions(tmp_path: Path) -
     assert picture[0, 0].tolist() == [102, 102, 102, 255]  # the better one first
     assert picture[-1, 0].tolist() == [153, 153, 153, 255]
     assert picture[0, side].tolist() == [0, 0, 0, 0]
+
+
+def test_neurons_are_the_lines_where_the_first_layer_turns_on() -> None:
+    """Of the recording: each line has a unit normal, the strongest come first, and most pass by a training point."""
+    circle = load_shipped()
+    lines = circle.neurons
+    assert lines.shape == (60, 4)
+    assert np.allclose(np.hypot(lines[:, 0], lines[:, 1]), 1.0, atol=1e-5)
+    assert lines[0, 3] == 1.0
+    assert (np.diff(lines[:, 3]) <= 1e-6).all()
+    # Weights of a trained network point along its training points, which lie on the unit circle.
+    directions = lines[:, :2] @ circle.truth.points.T
+    assert np.quantile(np.abs(directions).max(axis=1), 0.1) > 0.99
+
+
+def test_the_line_of_a_neuron_is_where_it_is_zero(store: RunStore) -> None:
+    values = {"data": {"source": "circle", "n": 4}, "model": {"widths": [5, 5]}, "training": {"epochs": 3}}
+    run = create_training(store, parse_config(TrainConfig, values))
+    assert perform(run, StopFlag()) is RunState.DONE
+    network = model_of(run).network
+    lines = neuron_lines(run, most=3)
+    first = network.layers[0]
+    for a, b, c, _ in lines:
+        on_line = torch.tensor([[-a * c, -b * c], [-a * c - b, -b * c + a]], dtype=first.weight.dtype)
+        # Some neuron is zero at both points of its line.
+        assert first(on_line).abs().max(dim=0).values.min() < 1e-5

@@ -13,6 +13,7 @@ from recon_core.views.circle_recording import (
     field_frames,
     final_points,
     first_layer_points,
+    neuron_lines,
     training_points,
 )
 from ui.shared.cached import run_read, store_read
@@ -63,6 +64,11 @@ def final_candidates(run: Run) -> CandidateFrames:
 @run_read(keep=_RECORDINGS)
 def weights_of(run: Run) -> Points:
     return first_layer_points(run)
+
+
+@run_read(keep=_RECORDINGS)
+def neurons_of(run: Run) -> Points:
+    return neuron_lines(run)
 
 
 def cleaned(run_id: str, settings: CircleSettings, threshold: float, distance: float) -> CleanUp:

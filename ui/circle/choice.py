@@ -21,6 +21,7 @@ LABELS = {
 OVERLAYS = {
     "inversion": "Model inversion",
     "weights": "First-layer weights",
+    "neurons": "Neurons",
     "found": "What was found",
 }
 # The paper's, as in `recon_core.attacks.circle`, which cannot be asked before the engine is loaded.
@@ -167,7 +168,8 @@ def turn_knobs(places: list[Any], enabled: bool) -> Knobs:
         key="c_over",
         disabled=not enabled,
         help="Model inversion: inputs that make the output extreme. First-layer weights: each neuron's weights as a "
-        "point. What was found: training points with a result near them, which takes the training data to know.",
+        "point. Neurons: the lines at which the first layer bends the output, the strongest ones. What was found: "
+        "training points with a result near them, which takes the training data to know.",
         **BOUND,
     )
     return Knobs(threshold, distance, tuple(overlays))

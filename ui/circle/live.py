@@ -21,6 +21,7 @@ from ui.circle.cached import (
     fields_of,
     final_candidates,
     forget_circles,
+    neurons_of,
     truth,
     weights_of,
 )
@@ -29,6 +30,7 @@ from ui.circle.player import Mode, Overlay, Scene, show_player
 from ui.circle.stages import Attacked, stages
 from ui.circle.words import floor_words, show_found
 from ui.shared.formatting import duration, plain
+from ui.shared.lecture import is_lecture
 from ui.shared.live import keep_fresh
 from ui.shared.pace import pace
 from ui.shared.runs import is_active, show_state
@@ -48,7 +50,7 @@ def show_one(choice: Choice) -> None:
         runs = _runs(settings, 0)
         left, right = st.columns([2, 1], gap="medium")
         with right:
-            panel = st.container()
+            panel = st.container(key="lecture-panel")
             knobs = turn_knobs([right] * 3, enabled=runs is not None and runs.done)
         with left:
             show_player(_scene(settings, runs, 0, knobs), key="circle-0")
@@ -62,9 +64,9 @@ def show_two(choices: Sequence[Choice]) -> None:
     """Two settings side by side, all about each below its picture."""
     both = [_settings(choice) for choice in choices]
     _start_what_was_asked_for(both)
-    knobs = turn_knobs(
-        list(st.columns([2, 2, 3])), enabled=any(_is_done(settings, slot) for slot, settings in enumerate(both))
-    )
+    with st.container(key="lecture-hides-knobs" if is_lecture() else "circle-knobs"):
+        places = list(st.columns([2, 2, 3]))
+    knobs = turn_knobs(places, enabled=any(_is_done(settings, slot) for slot, settings in enumerate(both)))
     for slot, (column, settings) in enumerate(zip(st.columns(2, gap="medium"), both, strict=True)):
         with column:
             st.markdown(f"**{plain(settings.title())}**")
@@ -83,7 +85,8 @@ def _keep_beside(settings: CircleSettings, slot: int, knobs: Knobs) -> None:
     def draw() -> None:
         runs = _runs(settings, slot)
         show_player(replace(_scene(settings, runs, slot, knobs), beside=True), key=f"circle-{slot}")
-        _show_standing(settings, runs, slot, knobs)
+        with st.container(key=f"lecture-hides-standing-{slot}" if is_lecture() else f"circle-standing-{slot}"):
+            _show_standing(settings, runs, slot, knobs)
 
     keep_fresh(draw, _busy(settings, slot), LIVE_SECONDS)
 
@@ -102,6 +105,10 @@ def _is_done(settings: CircleSettings, slot: int) -> bool:
 
 
 def _scene(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: Knobs) -> Scene:
+    return replace(_bare_scene(settings, runs, slot, knobs), lecture=is_lecture())
+
+
+def _bare_scene(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: Knobs) -> Scene:
     points = truth(settings)
     title = settings.title()
     if runs is None:
@@ -132,6 +139,7 @@ def _scene(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: 
         RADII[0],
         stages(settings.n, _train_error(runs), Attacked(result, settled), knobs),
         _overlays(runs, knobs),
+        neurons=neurons_of(runs.train.id) if "neurons" in knobs.overlays else None,
         autoplay=st.query_params.get(LIVE[slot]) == runs.train.id,
     )
 

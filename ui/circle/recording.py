@@ -12,6 +12,7 @@ from ui.circle.player import Mode, Overlay, Scene, show_player
 from ui.circle.stages import Attacked, stages
 from ui.circle.words import floor_words, show_found
 from ui.shared.formatting import duration
+from ui.shared.lecture import is_lecture
 
 RECORDED = Choice()
 """What was recorded: `assets/make_recordings.py` takes the same defaults."""
@@ -22,7 +23,7 @@ def show_recording(run_live: Callable[[], None]) -> None:
     circle = _shipped()
     left, right = st.columns([2, 1], gap="medium")
     with right:
-        panel = st.container()
+        panel = st.container(key="lecture-panel")
         knobs = turn_knobs([right] * 3, enabled=True)
     cleaned = circle.cleaned
     floors = circle.floors
@@ -62,7 +63,9 @@ def _scene(circle: ShippedCircle, cleaned: CleanUp, knobs: Knobs) -> Scene:
         RADII[0],
         stages(RECORDED.n, circle.train_error, Attacked(cleaned, circle.settled), knobs),
         _overlays(circle, knobs),
+        neurons=circle.neurons if "neurons" in knobs.overlays else None,
         autoplay=True,
+        lecture=is_lecture(),
     )
 
 

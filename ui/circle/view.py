@@ -9,12 +9,13 @@ import streamlit as st
 
 from ui.circle.choice import BOUND, LIVE, ask_to_run, choose, forget_choice
 from ui.circle.recording import RECORDED, show_recording
+from ui.shared.lecture import is_lecture, offer_lecture
 
 _ASKED = "1"  # in the place of a run that is yet to be made
 
 
 def circle_view() -> None:
-    with st.container(horizontal=True, vertical_alignment="center"):
+    with st.container(horizontal=True, vertical_alignment="center", key=_head()):
         if st.button("Home", icon=":material/arrow_back:"):
             forget_choice()
             st.query_params.clear()
@@ -22,17 +23,28 @@ def circle_view() -> None:
         st.header("The circle", anchor=False, width="content")
         st.space("stretch")
         two = st.toggle("Compare with another setting", key="c_two", **BOUND)
-    first = choose(0, _turned)
+        if not is_lecture():
+            offer_lecture()
+    if is_lecture():
+        offer_lecture()
+    with st.container(key=f"{_head()}-settings"):
+        first = choose(0, _turned)
     if not two and first == RECORDED and LIVE[0] not in st.query_params:
         show_recording(_run_live)
         return
-    second = choose(1, _turned) if two else None
+    with st.container(key=f"{_head()}-second"):
+        second = choose(1, _turned) if two else None
     with st.spinner("Loading the engine", show_time=True):
         from ui.circle import live
     if second is None:
         live.show_one(first)
     else:
         live.show_two((first, second))
+
+
+def _head() -> str:
+    """Named so that a lecture does without it."""
+    return "lecture-hides" if is_lecture() else "circle-head"
 
 
 def _turned(slot: int) -> None:

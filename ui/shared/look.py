@@ -13,6 +13,10 @@ _STYLE = """<style>
 /* Streamlit names the first page after its file. */
 [data-testid="stSidebarNavItems"] li:first-child a p { font-size: 0; }
 [data-testid="stSidebarNavItems"] li:first-child a p::after { content: "Home"; font-size: 0.875rem; }
+/* Experiments, the eighth, come right after Home. */
+[data-testid="stSidebarNavItems"] { display: flex; flex-direction: column; }
+[data-testid="stSidebarNavItems"] li:first-child { order: -2; }
+[data-testid="stSidebarNavItems"] li:nth-child(8) { order: -1; }
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
 @media (min-width: 769px) and (max-width: 1000px) {

@@ -12,6 +12,7 @@ import streamlit as st
 from ui.shared.faults import errors_shown
 from ui.shared.figures import chart_config, figure_texts, has_panels, on_page
 from ui.shared.formatting import plain
+from ui.shared.lecture import KEY
 
 TEXT_SIZE, PANEL_TEXT_SIZE = 24, 18  # pixels; axes are read from the last row
 _PRESENT, _SLIDE = "present", "slide"
@@ -63,6 +64,7 @@ def offer_presenting(key: str, first: str) -> None:
         "Present",
         key=key,
         icon=":material/slideshow:",
+        shortcut=KEY,
         on_click=_begin,
         args=(first,),
         help="One figure at a time in large type; arrow keys move, Escape comes back here.",

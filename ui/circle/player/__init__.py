@@ -68,8 +68,12 @@ class Scene:
     found_radius: float = 0.1
     stages: Sequence[Stage] = ()
     overlays: Sequence[Overlay] = ()
+    neurons: Points | None = None
+    """(k, 4): lines of the first layer's neurons, see `recon_core.views.circle_recording.neuron_lines`."""
     beside: bool = False
     """Whether it shares the screen with another one."""
+    lecture: bool = False
+    """Whether it has the whole screen, large type, and the keys of the whole page."""
     autoplay: bool = False
     """Whether a recording starts by itself, from its beginning, where this window has not played it yet."""
 
@@ -91,6 +95,7 @@ def described(scene: Scene) -> dict[str, Any]:
         "label": scene.label,
         "beside": scene.beside,
         "autoplay": scene.autoplay,
+        "lecture": scene.lecture,
         "reach": _STILL_REACH if fields is None else fields.reach,
         "points": _encoded(scene.truth.points, np.float32),
         "labels": scene.truth.labels.tolist(),
@@ -112,6 +117,7 @@ def described(scene: Scene) -> dict[str, Any]:
             {"kind": one.kind, "points": _encoded(one.points, np.float32), "labels": list(one.labels)}
             for one in scene.overlays
         ],
+        "neurons": None if scene.neurons is None else _encoded(scene.neurons, np.float32),
         "legend": _legend(scene),
     }
 
@@ -121,6 +127,8 @@ def _legend(scene: Scene) -> list[tuple[str, str]]:
     if scene.candidates is not None:
         legend += [("disc", "candidates, class −"), ("diamond", "class + (hollow: further out)")]
     legend += [(one.kind, one.words) for one in scene.overlays]
+    if scene.neurons is not None:
+        legend.append(("neuron", f"the {len(scene.neurons)} neurons that act most: off on one side of their line"))
     if scene.found is not None:
         legend.append(("ring", f"found within {scene.found_radius:g}"))
     return legend

@@ -11,10 +11,10 @@ const FAINT = 0.5; // of the field, once there are candidates to look at
 const MIDDLE = 128; // the byte of output 0
 
 const THEMES = {
-  light: { red: [178, 24, 43], blue: [33, 102, 172], redMark: '#7a0019', blueMark: '#06326b', green: '#00845f',
-    magenta: '#c2127f', inversion: '#8a5a00', weights: '#6a3d9a', found: '#1b222b', outline: '#ffffff' },
-  dark: { red: [226, 92, 78], blue: [72, 150, 220], redMark: '#ffc2b5', blueMark: '#bfe3ff', green: '#2dd6a3',
-    magenta: '#ff7ac8', inversion: '#f5c04a', weights: '#c9a9ff', found: '#edf1f5', outline: '#11161d' },
+  light: { red: [178, 24, 43], blue: [33, 102, 172], redMark: '#7a0019', blueMark: '#06326b', minus: '#1d6fd1',
+    plus: '#d0202f', inversion: '#8a5a00', weights: '#6a3d9a', neuron: '#1b222b', found: '#1b222b', outline: '#ffffff' },
+  dark: { red: [226, 92, 78], blue: [72, 150, 220], redMark: '#ffc2b5', blueMark: '#bfe3ff', minus: '#8fcaff',
+    plus: '#ff9d94', inversion: '#f5c04a', weights: '#c9a9ff', neuron: '#edf1f5', found: '#edf1f5', outline: '#11161d' },
 };
 
 const players = new Map();
@@ -114,6 +114,13 @@ class Player {
     on('.scrub', 'input', event => this.jump(event.target.value / 1000 * this.line.length));
     on('.speed', 'change', event => { this.speed = Number(event.target.value); this.remember(); });
     this.root.addEventListener('keydown', event => this.press(event));
+    // In a lecture there is nothing else on the page that keys could mean; two circles follow the first.
+    this.heard = event => { if (this.hears(event)) this.press(event); };
+    document.addEventListener('keydown', this.heard);
+  }
+
+  hears(event) {
+    return this.data?.lecture && event.target === document.body && [...players.values()][0] === this;
   }
 
   press(event) {
@@ -122,6 +129,8 @@ class Player {
     const stage = this.data.stages[Number(event.key) - 1];
     const acts = { ' ': () => this.toggle(), ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1) };
     if (this.mode === 'recording') {
+      acts['+'] = acts['='] = () => this.change(1);
+      acts['-'] = () => this.change(-1);
       acts.Home = () => this.jump(0);
       acts.End = () => this.jump(this.line.length);
     }
@@ -132,6 +141,15 @@ class Player {
     event.preventDefault();
     event.stopPropagation();
     act();
+  }
+
+  // To the next faster or slower speed that there is.
+  change(direction) {
+    const select = this.find('.speed');
+    select.selectedIndex = clamp(select.selectedIndex + direction, 0, select.options.length - 1);
+    this.speed = Number(select.value);
+    this.remember();
+    this.root.dataset.speed = this.speed;
   }
 
   // A rerun of the page comes here as well: whatever has not changed goes on undisturbed.
@@ -150,8 +168,12 @@ class Player {
       this.playing = data.mode === 'live' && (fresh || this.playing);
       if (data.mode === 'live') this.see(); else this.tween(this.newest());
     }
+    this.neurons = data.neurons ? floats(data.neurons) : null;
+    this.root.dataset.neurons = this.neurons ? this.neurons.length / 4 : 0;
     this.overlays = data.overlays.map(one => ({ ...one, points: floats(one.points) }));
-    this.root.style.setProperty('--around', data.beside ? '37rem' : '19.5rem'); // what else must fit on the screen
+    this.root.classList.toggle('lecture', data.lecture);
+    const around = data.beside ? ['37rem', '19rem'] : ['19.5rem', '1.6rem'];
+    this.root.style.setProperty('--around', around[Number(data.lecture)]); // what else must fit on the screen
     this.find('.story').hidden = data.mode !== 'recording';
     this.find('.controls').hidden = data.mode === 'still';
     for (const name of ['.scrub', '.speed']) this.find(name).hidden = data.mode !== 'recording';
@@ -336,6 +358,7 @@ class Player {
   leave() {
     if (this.data?.autoplay) this.forget();
     this.resized.disconnect();
+    document.removeEventListener('keydown', this.heard);
     if (this.waiting) cancelAnimationFrame(this.waiting);
   }
 
@@ -438,6 +461,7 @@ class Player {
     pen.fillRect(0, 0, canvas.width, canvas.height);
     if (moment.field) this.drawField(moment.field, moment.fieldShare);
     this.drawRules();
+    if (this.neurons && moment.overlays) this.drawNeurons();
     if (moment.overlays) this.overlays.forEach(one => this.drawOverlay(one));
     if (moment.path) this.drawCandidates(moment);
     this.drawPoints(moment.rings);
@@ -489,6 +513,23 @@ class Player {
     pen.fillText(text, 12 * unit, 24 * unit);
   }
 
+  // Each line is where a neuron of the first layer turns on; the stronger it acts, the darker.
+  drawNeurons() {
+    const { pen, canvas, scale } = this, half = canvas.width / 2, far = 2 * canvas.width;
+    pen.strokeStyle = this.colours.neuron;
+    for (let at = 0; at < this.neurons.length; at += 4) {
+      const [a, b, c, share] = this.neurons.subarray(at, at + 4);
+      const x = half - a * c * scale, y = half + b * c * scale; // the point of the line nearest to the middle
+      pen.globalAlpha = 0.12 + 0.6 * share;
+      pen.lineWidth = (0.6 + 1.4 * share) * this.unit;
+      pen.beginPath();
+      pen.moveTo(x - b * far, y - a * far);
+      pen.lineTo(x + b * far, y + a * far);
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+  }
+
   drawOverlay(overlay) {
     const count = overlay.points.length / 2;
     for (let index = 0; index < count; index++) {
@@ -505,7 +546,7 @@ class Player {
       if (dropped === 1) continue;
       this.pen.globalAlpha = pathShare * (1 - dropped);
       const at = this.place(path, index);
-      const [shape, colour] = labels[index] ? ['diamond', this.colours.magenta] : ['disc', this.colours.green];
+      const [shape, colour] = labels[index] ? ['diamond', this.colours.plus] : ['disc', this.colours.minus];
       this.mark(shape, at, { colour, size: shape === 'disc' ? 7.6 : 9.2, hollow: at.outside });
     }
     this.pen.globalAlpha = 1;
@@ -535,6 +576,13 @@ class Player {
       pen.stroke();
       pen.strokeStyle = colour;
       pen.lineWidth = 2.4 * unit;
+      pen.stroke();
+      return;
+    }
+    if (shape === 'line') {
+      line([[-1, 0.5], [1, -0.5]]);
+      pen.strokeStyle = colour;
+      pen.lineWidth = 1.6 * unit;
       pen.stroke();
       return;
     }
@@ -581,7 +629,7 @@ class Player {
   }
 
   writeLegend() {
-    const shapes = { times: ['blueMark', 9], plus: ['redMark', 9], disc: ['green', 6], diamond: ['magenta', 7],
+    const shapes = { times: ['blueMark', 9], plus: ['redMark', 9], disc: ['minus', 6], diamond: ['plus', 7], neuron: ['neuron', 9],
       inversion: ['inversion', 7], weights: ['weights', 3], ring: ['found', 8] };
     const box = this.find('.legend');
     box.replaceChildren(...this.data.legend.map(([shape, words]) => {
@@ -589,7 +637,7 @@ class Player {
       const picture = document.createElement('canvas');
       picture.width = picture.height = 44;
       const [colour, size] = shapes[shape];
-      const drawn = { inversion: 'up', weights: 'dot' }[shape] ?? shape;
+      const drawn = { inversion: 'up', weights: 'dot', neuron: 'line' }[shape] ?? shape;
       this.mark(drawn, { x: 22, y: 22 }, { colour: this.colours[colour], size }, picture.getContext('2d'), 2);
       item.append(picture, words);
       return item;
