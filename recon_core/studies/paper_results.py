@@ -239,9 +239,8 @@ def write_results(store: RunStore, target: Path, *, draw: bool = True) -> Writte
         target.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {str(target)!r}: {error.strerror or error}; choose another --to") from None
-    return Written(
-        target, tuple(folder / picture.file for named in pictures.values() for picture in named.values()), missing
-    )
+    files = tuple(folder / picture.file for named in pictures.values() for picture in named.values())
+    return Written(target, files, missing)
 
 
 class Picture(NamedTuple):
