@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
@@ -238,15 +239,21 @@ def write_results(store: RunStore, target: Path, *, draw: bool = True) -> Writte
         target.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {str(target)!r}: {error.strerror or error}; choose another --to") from None
-    return Written(target, tuple(folder / name for names in pictures.values() for name in names.values()), missing)
+    files = tuple(folder / picture.file for named in pictures.values() for picture in named.values())
+    return Written(target, files, missing)
 
 
-Pictures = Mapping[str, Mapping[str, str]]
-"""File names by study and by name of its figure."""
+class Picture(NamedTuple):
+    file: str
+    heading: str
+
+
+Pictures = Mapping[str, Mapping[str, Picture]]
+"""By study and by name of its figure."""
 
 
 def _write_pictures(store: RunStore, book: Book, folder: Path, draw: bool) -> tuple[Pictures, str | None]:
-    files: dict[str, dict[str, str]] = {}
+    files: dict[str, dict[str, Picture]] = {}
     drawn = {}
     for name, answer in book.answers.items():
         wanted = {kind for entry in book.entries if entry.study == name for kind in entry.figures}
@@ -260,10 +267,10 @@ def _write_pictures(store: RunStore, book: Book, folder: Path, draw: bool) -> tu
                 drawn[path] = without_title(item.figure)
             else:
                 continue
-            files.setdefault(name, {})[item.name] = path.name
+            files.setdefault(name, {})[item.name] = Picture(path.name, item.heading)
     missing = write_pngs(drawn) if draw else "figures were not asked for"
     there = {
-        name: {figure: file for figure, file in named.items() if (folder / file).exists()}
+        name: {figure: picture for figure, picture in named.items() if (folder / picture.file).exists()}
         for name, named in files.items()
     }
     return there, missing
@@ -345,9 +352,9 @@ def _entry(book: Book, entry: PaperFigure, pictures: Pictures, folder: str, told
         "",
         *_verdict_lines(answer.verdicts),
     ]
-    for name, file in pictures.get(entry.study, {}).items():
+    for name, picture in pictures.get(entry.study, {}).items():
         if name.split("-")[0] in entry.figures:
-            lines += ["", f"![{entry.paper}, {entry.title}: {name.replace('-', ' ')}]({folder}/{file})"]
+            lines += ["", f"![{picture.heading}]({folder}/{picture.file})"]
     if entry.study in told:
         return [*lines, "", f"Numbers: see {told[entry.study]}."]
     told[entry.study] = f"{entry.paper}, {entry.title}"
