@@ -18,7 +18,6 @@ BENCHMARKS = {
     "first_minutes": "seconds from a click in a real browser to what it was for; --busy: beside a busy core too",
     "load": "200 queued runs, a store of 2,000, 20 visitors at once, 200 runs pooled in Match",
     "audit": "seconds and counts of audits of three models trained by somebody's own loop",
-    "load": "200 runs in line, a store of 2,000, 20 visitors at once, 200 runs pooled in Match",
     "many_runs": "a store of 10,000 runs: the command `runs list` and every page",
 }
 

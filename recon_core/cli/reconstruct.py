@@ -64,9 +64,6 @@ def import_model(
     from recon_core.runs.requests import create_import
 
     shape = read_shape(input_shape)
-    read_foreign(file, shape)
-    perform_and_report(create_import(store_of(context), file, shape, name), quiet)
-    shape = _shape(input_shape)
     said = {"activation": activation, "layout": layout, "mean": mean, "std": std, "classes": classes}
     told = parse_config(Told, {key: value for key, value in said.items() if value is not None})
     read_foreign(file, shape, told)

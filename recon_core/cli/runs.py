@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,6 @@ from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
 from recon_core.runs.terminal import one_line
 from recon_core.runs.titles import titles
-from recon_core.runs.terminal import one_line, visible
 from recon_core.store import Run, RunState, RunSummary
 
 app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
@@ -62,29 +61,7 @@ def list_runs(
     if not found:
         out().print("no runs yet; start one with: python -m recon_core train --preset cifar10-50")
         return
-    # A line for each run, however long its message: `runs show` has all of it.
-    table = Table(box=None, pad_edge=False)
-    names = titles(store_of(context), found)
-    rows = [
-        (
-            Text(summary.id),
-            _state(summary),
-            Text(summary.created[5:16].replace("T", " ")),
-            Text(names[summary.id]),
-            Text(one_line(summary.status.message)),
-        )
-        for summary in found
-    ]
-    for row in rows:
-        row[3].truncate(out().width // 4, overflow="ellipsis")
-    taken = sum(max(len(row[column]) for row in rows) + 2 for column in range(4))
-    for heading in ("run", "state", "created", "name", "message"):
-        table.add_column(heading, no_wrap=True)
-    for row in rows:
-        row[4].truncate(max(_LEAST_WIDTH, out().width - taken), overflow="ellipsis")
-        table.add_row(*row)
-    out().print(table)
-    out().print(_Listing(found))
+    out().print(_Listing(found, titles(store_of(context), found)))
 
 
 class _Listing:
@@ -93,17 +70,17 @@ class _Listing:
     Not rich's table, which takes seconds for thousands of rows.
     """
 
-    def __init__(self, runs: Sequence[RunSummary]) -> None:
-        self._runs = runs
+    def __init__(self, runs: Sequence[RunSummary], names: Mapping[str, str]) -> None:
+        self._runs, self._names = runs, names
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        named = max(console.width // 8, _LEAST_WIDTH)
+        named = max(console.width // 4, _LEAST_WIDTH)
         rows = [
             (
                 run.id,
                 f"{run.status.state}{' (imported)' if run.imported else ''}",
                 run.created[5:16].replace("T", " "),
-                "" if run.name == run.id else _fitted(visible(run.name), named),
+                _fitted(one_line(self._names[run.id]), named),
                 one_line(run.status.message),
             )
             for run in self._runs

@@ -42,6 +42,7 @@ from recon_core.store import Run, RunState, RunStore, default_root
 from recon_core.store.ids import is_id
 
 Model = TrainedModel | Run | str | Path | nn.Module
+_NOTHING_TOLD = Told()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,10 +141,9 @@ def reconstruct(
         raise InputError(
             f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
         )
-    attacked = attack_model(model, store, input_shape)
     said = {"activation": activation, "layout": layout, "mean": _numbers(mean), "std": _numbers(std)}
     told = parse_config(Told, {name: value for name, value in said.items() if value is not None})
-    attacked = _attack_model(model, store, input_shape, told)
+    attacked = attack_model(model, store, input_shape, told)
     chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
     config = parse_config(ReconstructConfig, values)
@@ -155,8 +155,7 @@ def reconstruct(
             )
         return _result(in_pixels(outcome, attacked), attacked, config)
     runs = store_of(store)
-    owner = run_of(model, attacked, runs, input_shape)
-    owner = _run_of(model, attacked, runs, input_shape, told)
+    owner = run_of(model, attacked, runs, input_shape, told)
     run = create_reconstruction(runs, config.model_copy(update={"model": owner.id}), name)
     with interruptible() as stop, showing(progress, "reconstruct") as listener:
         state = perform(run, stop, listener)
@@ -229,14 +228,15 @@ def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:
     return ended if warning is None else f"{ended}; {warning}"
 
 
-def attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None) -> AttackModel:
 def _numbers(given: float | Sequence[float] | None) -> list[float] | None:
     return (
         None if given is None else [float(given)] if isinstance(given, int | float) else [float(one) for one in given]
     )
 
 
-def _attack_model(model: Model, store: Store | None, input_shape: tuple[int, ...] | None, told: Told) -> AttackModel:
+def attack_model(
+    model: Model, store: Store | None, input_shape: tuple[int, ...] | None, told: Told = _NOTHING_TOLD
+) -> AttackModel:
     """Weights, and how they were trained where that is known."""
     known = isinstance(model, TrainedModel | Run) or (
         isinstance(model, str) and is_id(model) and not Path(model).is_file()
@@ -317,9 +317,12 @@ def _same_function(module: nn.Module, network: Network) -> bool:
     return False
 
 
-def run_of(model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None) -> Run:
-def _run_of(
-    model: Model, attacked: AttackModel, store: RunStore, input_shape: tuple[int, ...] | None, told: Told
+def run_of(
+    model: Model,
+    attacked: AttackModel,
+    store: RunStore,
+    input_shape: tuple[int, ...] | None,
+    told: Told = _NOTHING_TOLD,
 ) -> Run:
     """The run of this store that holds the model; one that is not there yet is imported."""
     run = model.run if isinstance(model, TrainedModel) else model if isinstance(model, Run) else None

@@ -51,7 +51,7 @@ def test_the_button_shows_images_at_once_and_margins_as_they_grow(dashboard, vis
     training.wait()
     margins = page.locator(".margins")
     expect(margins).to_have_attribute("data-points", re.compile(r"^\d{2,}$"))  # one every ten steps
-    expect(page.get_by_text("on its way to -434")).to_be_visible()
+    expect(page.get_by_test_id("stMain").get_by_text("on its way to -434")).to_be_visible()
     before = float(margins.get_attribute("data-highest") or "nan")
     expect(page.get_by_role("progressbar")).to_have_count(0)
     training.move(200)

@@ -36,9 +36,9 @@ def show_story() -> None:
 def _margin(circle: ShippedCircle) -> None:
     st.header("A network goes on after it is right", anchor=False)
     st.markdown(
-        "A classifier says *plus* where its output $\\Phi(\\theta; x)$ is above zero and *minus* where it is below. The "
-        "**margin** of a training sample $x_i$ with label $y_i = \\pm 1$ is $y_i\\,\\Phi(\\theta; x_i)$: above zero if "
-        "the answer is right, and the larger the surer. Training does not end when all answers are right. The loss can "
+        "A classifier says *plus* where its output $\\Phi(\\theta; x)$ is above zero and *minus* where it is below. "
+        "The **margin** of a training sample $x_i$ with label $y_i = \\pm 1$ is $y_i\\,\\Phi(\\theta; x_i)$: above zero "
+        "if the answer is right, and the larger the surer. Training does not end when all answers are right. The loss can "
         "always fall a little further, so margins go on growing, and the samples that lag behind, those with the "
         "smallest margin, are the ones that still pull at the weights."
     )

@@ -32,10 +32,9 @@ STUDIES = Page("pages/5_Studies.py", "Studies")
 AUDIT = Page("pages/6_Audit.py", "Audit")
 EXPERIMENTS = Page("pages/7_Experiments.py", "Experiments")
 RESULTS = Page("pages/8_Results.py", "Results")
-GLOSSARY = Page("pages/9_Glossary.py", "Glossary")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, AUDIT, EXPERIMENTS, RESULTS, GLOSSARY)
-HOW_IT_WORKS = Page("pages/8_How_it_works.py", "How it works")
-PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, GLOSSARY, EXPERIMENTS, HOW_IT_WORKS)
+HOW_IT_WORKS = Page("pages/9_How_it_works.py", "How it works")
+GLOSSARY = Page("pages/10_Glossary.py", "Glossary")
+PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, AUDIT, EXPERIMENTS, RESULTS, HOW_IT_WORKS, GLOSSARY)
 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""

@@ -24,7 +24,7 @@ from recon_core.store.private import private_folder
 from ui.shared.store import forget
 
 MOST_MEGABYTES = 50
-CHECKPOINTS = ("pth", "pt", "safetensors")
+CHECKPOINTS = ("pth", "pt", "th", "safetensors")
 _UPLOADS, _KEPT = ".uploads", ".arrays"
 _ABANDONED_SECONDS = 3600
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

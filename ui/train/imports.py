@@ -18,12 +18,6 @@ from ui.shared.store import forget, recent_runs, run_details
 from ui.shared.uploads import CHECKPOINTS, MOST_MEGABYTES, take_in, uploaded
 from ui.train.run import show_architecture
 
-MOST_MEGABYTES = 50
-SUFFIXES = ("pth", "pt", "th", "safetensors")
-_UPLOADS = ".uploads"
-_ABANDONED_SECONDS = 3600
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
 
 class Inferred(NamedTuple):
     """What a checkpoint was taken to be."""
