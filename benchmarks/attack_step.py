@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks.timing import interleaved
 from recon_core.attacks import AutogradStationarity, DenseStationarity, Target, step_flops
 from recon_core.config import Task
 from recon_core.models import Architecture, build_network
+from recon_core.models.modules import module_network
 
 M = 100
 WIDTHS = (1000, 1000)
@@ -50,6 +52,13 @@ def _measure(repeats: int) -> dict[str, Any]:
     row_space = DenseStationarity(target, dtype=torch.float32, device=cpu, basis=basis)
     full = DenseStationarity(target, dtype=torch.float32, device=cpu)
     autograd = AutogradStationarity(target, dtype=torch.float32, device=cpu)
+    module = nn.Sequential(
+        nn.Flatten(), nn.Linear(d, WIDTHS[0]), nn.ReLU(), nn.Linear(*WIDTHS, bias=False), nn.ReLU(),
+        nn.Linear(WIDTHS[1], 1, bias=False),
+    )  # fmt: skip
+    module.load_state_dict(dict(zip(module.state_dict(), target.network.state_dict().values(), strict=True)))
+    anybody = Target(module_network(module, INPUT_SHAPE), Task.BINARY)
+    modular = AutogradStationarity(anybody, dtype=torch.float32, device=cpu, basis=basis)
     authors = AutogradStationarity(target, dtype=torch.float64, device=cpu)
     x64, c64 = x.double(), c.double()
     square = torch.randn(_SIDE, _SIDE, generator=generator)
@@ -63,6 +72,7 @@ def _measure(repeats: int) -> dict[str, Any]:
             {
                 "row_space": lambda: step(row_space, z, c),
                 "full": lambda: step(full, x, c),
+                "module_row_space": lambda: step(modular, z, c),
                 "autograd_float32": lambda: step(autograd, x, c),
                 "autograd_float64": lambda: step(authors, x64, c64),
                 "matmul": lambda: torch.mm(square, square),
@@ -80,6 +90,7 @@ def _measure(repeats: int) -> dict[str, Any]:
         "closed_form_over_autograd": milliseconds["row_space"] / milliseconds["autograd_float32"],
         "closed_form_full_over_autograd": milliseconds["full"] / milliseconds["autograd_float32"],
         "closed_form_over_authors": milliseconds["row_space"] / milliseconds["autograd_float64"],
+        "module_over_closed_form": milliseconds["module_row_space"] / milliseconds["row_space"],
         "matmul_fraction": reached / rate,
         "matmul_fraction_full": reached_full / rate,
         "matmul_fraction_same_shape": reached / thin_rate,

@@ -28,7 +28,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from recon_core.attacks.fast import PACE_OF_CLASSES, FastRecipe, FastSettings, fast_cost
+from recon_core.attacks.fast import MODULE_ITERATIONS, PACE_OF_CLASSES, FastRecipe, FastSettings, fast_cost
 from recon_core.attacks.priors import EdgePrior, describes_images
 from recon_core.attacks.registry import Attack, Cost, NetworkSize, register
 from recon_core.attacks.settings import RECIPE, Hinge, Prior
@@ -39,6 +39,7 @@ from recon_core.attacks.terms import box_prior
 from recon_core.attacks.unmixing import Unmixing
 from recon_core.config import Task
 from recon_core.errors import InputError
+from recon_core.models import Architecture
 
 _SHARP_GATE = 200.0
 # Of the squared length of a component: how far the others are trusted to explain the rest.
@@ -366,6 +367,10 @@ def _check(target: Target, settings: CopiesSettings) -> None:
     make_engine(target, settings)
 
 
+def _network_defaults(architecture: Architecture) -> dict[str, int]:
+    return {} if architecture.dense else {"iterations": MODULE_ITERATIONS}
+
+
 register(
     Attack(
         name="copies",
@@ -374,6 +379,7 @@ register(
         make=CopiesRecipe,
         defaults={"alpha_end": 200.0, "iterations": 2000},
         task_defaults={Task.MULTICLASS: {"pace": PACE_OF_CLASSES}},
+        network_defaults=_network_defaults,
         measure_every=10,
         cost=_cost,
         check=_check,

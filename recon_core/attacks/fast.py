@@ -66,6 +66,7 @@ _LARGEST_TURN = 0.05
 PACE_OF_CLASSES = 0.05
 # A step through autograd takes a few tenths of a second on a CPU, where one in closed form takes milliseconds.
 _CONVOLUTION_ITERATIONS = 150
+MODULE_ITERATIONS = 600
 
 
 class FastSettings(StationaritySettings):
@@ -423,9 +424,9 @@ def _check(target: Target, settings: FastSettings) -> None:
 
 
 def _network_defaults(architecture: Architecture) -> dict[str, Any]:
-    if architecture.dense_first:
+    if architecture.dense:
         return {}
-    return {"iterations": _CONVOLUTION_ITERATIONS}
+    return {"iterations": MODULE_ITERATIONS if architecture.dense_first else _CONVOLUTION_ITERATIONS}
 
 
 register(
