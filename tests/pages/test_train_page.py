@@ -467,6 +467,27 @@ class TestFromElsewhere:
         assert stat.S_IMODE((own_store / ".uploads").stat().st_mode) == 0o700
         assert store.check() == []
 
+    def test_what_the_file_does_not_tell_is_asked_for(self, store: RunStore) -> None:
+        app = visit("Import")
+        app.selectbox(key="t_activation").set_value("gelu").run()
+        for key, text in (("t_mean", "0.5, 0.4, 0.3"), ("t_std", "0.25"), ("t_classes", "cat, dog")):
+            app.text_input(key=key).set_value(text).run()
+        app = upload(app, "t_checkpoint", "theirs.pth", checkpoint(192, 30, 1))
+        facts = {key: row.iloc[0] for key, row in app.table[0].value.iterrows()}
+        assert facts["activation"] == "gelu"
+        app.button(key="t_import").click().run()
+        (run,) = store.list()
+        result = store.open(run.id).result() or {}
+        assert result["normalisation"] == {"mean": [0.5, 0.4, 0.3], "std": [0.25] * 3}
+        assert result["class_names"] == ["cat", "dog"]
+
+    def test_a_layout_that_cannot_be_is_explained(self, store: RunStore) -> None:
+        app = visit("Import")
+        app.text_input(key="t_layout").set_value("dense, pool, dense").run()
+        app = upload(app, "t_checkpoint", "theirs.pth", checkpoint(192, 30, 1))
+        assert "Unknown layer" in app.error[0].value
+        assert store.list() == []
+
     def test_the_same_file_twice_is_one_import(self, store: RunStore) -> None:
         content = checkpoint(2, 5, 1)
         for _ in range(2):

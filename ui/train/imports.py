@@ -10,7 +10,7 @@ import streamlit as st
 from recon_core.config import parse_config
 from recon_core.kinds import import_zip
 from recon_core.models import Architecture
-from recon_core.runs.models import ImportConfig, read_foreign
+from recon_core.runs.models import ImportConfig, Told, read_foreign
 from recon_core.store import RunState, RunStore, default_root
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
@@ -42,32 +42,62 @@ def show_import() -> None:
         "points, a square of one or three channels is an image.",
         bind="query-params", persist_state="session",
     )  # fmt: skip
+    said = _ask()
     if upload is not None:
         with errors_shown():
-            _show_checkpoint(upload.name, upload.getvalue(), (shape or "").strip())
+            _show_checkpoint(upload.name, upload.getvalue(), (shape or "").strip(), said)
     st.divider()
     _show_zip()
     _show_imported()
 
 
-def _show_checkpoint(name: str, content: bytes, shape: str) -> None:
-    asked = parse_config(ImportConfig, {"path": name, "input_shape": shape or None}).input_shape
-    found = _infer(hashlib.sha256(content).hexdigest(), asked, name, content)
+def _ask() -> dict[str, str]:
+    """What a checkpoint does not tell; only what was filled in."""
+    with st.expander("What the file does not tell"):
+        left, right = st.columns(2, gap="large")
+        said = {
+            "activation": left.selectbox(
+                "Activation", ("relu", "leaky_relu", "gelu"), index=None, placeholder="relu", key="t_activation",
+                help="Between the layers. Left empty, ReLU.",
+            ),
+            "layout": left.text_input(
+                "Layout", key="t_layout", placeholder="conv(padding=1), relu, max(2), flatten, dense, relu, dense",
+                help="How convolutions stride, pad, dilate and pool. Left empty, what fits the sizes.",
+            ),
+            "classes": left.text_input(
+                "Classes", key="t_classes", placeholder="cat, dog", help="Names of the outputs, in their order.",
+            ),
+            "mean": right.text_input(
+                "Mean of the pixels", key="t_mean", placeholder="0.49, 0.48, 0.45",
+                help="What was subtracted from pixels in 0 to 1: one number, or one for each channel.",
+            ),
+            "std": right.text_input(
+                "Standard deviation of the pixels", key="t_std", placeholder="0.25, 0.24, 0.26",
+                help="What pixels were then divided by. With both, candidates are shown in their own colours.",
+            ),
+        }  # fmt: skip
+    return {name: value.strip() for name, value in said.items() if value and value.strip()}
+
+
+def _show_checkpoint(name: str, content: bytes, shape: str, said: dict[str, str]) -> None:
+    config = parse_config(ImportConfig, {"path": name, "input_shape": shape or None, **said})
+    asked, told = config.input_shape, config.told
+    found = _infer(hashlib.sha256(content).hexdigest(), asked, told.model_dump_json(), name, content)
     show_architecture(Architecture.from_json(found.architecture), found.notes)
     if st.button("Import it", type="primary", icon=":material/login:", key="t_import"):
-        _import(name, content, asked)
+        _import(name, content, asked, told)
 
 
 # The digest stands for the bytes, which Streamlit would otherwise hash anew on every rerun.
 @st.cache_data(max_entries=8, show_spinner="Reading the checkpoint …")
-def _infer(digest: str, shape: tuple[int, ...] | None, name: str, _content: bytes) -> Inferred:
+def _infer(digest: str, shape: tuple[int, ...] | None, told: str, name: str, _content: bytes) -> Inferred:
     with uploaded(name, _content) as path:
-        foreign = read_foreign(path, shape)
+        foreign = read_foreign(path, shape, Told.model_validate_json(told))
     return Inferred(foreign.architecture.to_json(), foreign.notes)
 
 
-def _import(name: str, content: bytes, shape: tuple[int, ...] | None) -> None:
-    run = take_in(name, content, shape)
+def _import(name: str, content: bytes, shape: tuple[int, ...] | None, told: Told) -> None:
+    run = take_in(name, content, shape, told)
     st.query_params["run"] = run.id
     st.rerun()
 

@@ -172,7 +172,7 @@ def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
                 "network": plain(str(architecture)),
                 "input": plain(" x ".join(map(str, architecture.input_shape))),
                 "outputs": str(architecture.outputs),
-                "activation": plain(_ACTIVATION),
+                "activation": plain(_ACTIVATION if architecture.activation == "relu" else architecture.activation),
                 "biases": plain(_biases(architecture)),
             },
             border="horizontal",
