@@ -95,7 +95,7 @@ def audit(
         judged = judge(
             audited(attacked, _name_of(model)),
             _drawn(found),
-            control.candidates,
+            control.network_inputs,
             samples,
             asked,
             lambda message: listener(None, message),
@@ -155,7 +155,7 @@ def _samples(data: object, held_out: Data | str | Path | None, attached: Attache
 
 def _drawn(found: Reconstruction) -> Drawn:
     return Drawn(
-        candidates=found.candidates,
+        candidates=found.network_inputs,
         confidence=found.confidence,
         recipe=found.settings.recipe,
         iterations=found.settings.iterations,

@@ -75,6 +75,11 @@ class Reconstruction:
     """How pixels were normalised, where that was said."""
 
     @property
+    def network_inputs(self) -> Tensor:
+        """The candidates (M, *input_shape) as the network is fed them, normalised where it is known how."""
+        return self.candidates if self.normalisation is None else self.normalisation.undo_centred(self.candidates)
+
+    @property
     def images(self) -> Tensor:
         """(M, C, H, W) in [0, 1]: with their mean added where it is known, else each stretched to the whole range."""
         if self.candidates.ndim != 4:

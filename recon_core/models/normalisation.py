@@ -49,6 +49,10 @@ class Normalisation:
         """Inputs (..., C, H, W) of the model as pixels minus their mean, as everything here shows and compares them."""
         return inputs * self._wide(self.std, inputs)
 
+    def undo_centred(self, centred: Tensor) -> Tensor:
+        """Centred pixels (..., C, H, W) as the model is fed them."""
+        return centred / self._wide(self.std, centred)
+
     def pixels(self, centred: Tensor) -> Tensor:
         """Centred pixels (..., C, H, W) as an image in [0, 1]."""
         return (centred + self._wide(self.mean, centred)).clamp(0.0, 1.0)

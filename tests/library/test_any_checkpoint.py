@@ -46,6 +46,7 @@ def test_candidates_are_pixels_where_the_normalisation_is_known(mlp: Path, tmp_p
     found = rc.reconstruct(mlp, mean=MEAN, std=STD, **QUICK)
     scale = torch.tensor(STD)[:, None, None]
     torch.testing.assert_close(found.candidates, plain.candidates * scale)
+    torch.testing.assert_close(found.network_inputs, plain.network_inputs)
     shown = found.candidates + torch.tensor(MEAN)[:, None, None]
     torch.testing.assert_close(found.images, shown.clamp(0, 1))
     assert plain.images.amax((1, 2, 3)).tolist() == pytest.approx([1.0] * 6)
