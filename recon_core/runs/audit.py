@@ -124,7 +124,7 @@ def perform_audit(run: Run, writer: RunWriter, stop: StopFlag, listener: Listene
     images, reconstructions = pictures_of(judged)
     writer.save_tensors(PICTURES, {"images": images, "reconstructions": reconstructions})
     report = judged.report
-    writer.finish(RunState.DONE, report.model_dump(mode="json"), report.verdict.sentence)
+    writer.finish(RunState.DONE, report.model_dump(mode="json"), report.verdict.sentence.rstrip("."))
 
 
 class _Control(StoreObserver):
