@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from recon_core.attacks.registry import all_setting_names
 from recon_core.auditing.judging import Asked, Drawn, judge
@@ -26,6 +28,7 @@ from recon_core.runs.audit import (
     audited,
     check_audit,
     create_audit,
+    normalisation_of,
 )
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import attack_settings
@@ -72,8 +75,6 @@ def audit(
     attacked = attack_model(model, store, input_shape)
     if isinstance(data, Data) and of_data:
         raise InputError(f"{next(iter(of_data))} is a setting of load_data, which these data have come from already")
-    if normalisation == "auto" and attacked.training is not None:
-        normalisation = "centred"
     wishes = {"normalisation": normalisation, "mean": mean, "std": std}
     with tempfile.TemporaryDirectory() as folder:
         keep = RunStore(Path(folder)) if store is None else store_of(store)
@@ -90,12 +91,14 @@ def audit(
         if found.stopped or control.stopped:
             raise AfterimageError("the audit was interrupted during its attack; with store= it can be resumed")
         samples = _samples(data, held_out, attached, progress)
-    asked = Asked(describe_attached(attached), normalisation, mean, std, threshold, anyway)
+    known = normalisation_of(attacked, attached)
+    asked = Asked(describe_attached(attached), known.normalisation, known.mean, known.std, threshold, anyway)
     with showing(progress, "audit") as listener:
         judged = judge(
             audited(attacked, _name_of(model)),
             _drawn(found),
             control.network_inputs,
+            _inputs(control),
             samples,
             asked,
             lambda message: listener(None, message),
@@ -153,9 +156,17 @@ def _samples(data: object, held_out: Data | str | Path | None, attached: Attache
         return load_attached(attached, lambda message, fraction: listener(fraction, message))
 
 
+def _inputs(found: Reconstruction) -> Tensor:
+    """Candidates as the network takes them; of a known normalisation they come as centred pixels."""
+    if found.normalisation is None:
+        return found.candidates
+    return found.candidates / torch.tensor(found.normalisation.std)[:, None, None]
+
+
 def _drawn(found: Reconstruction) -> Drawn:
     return Drawn(
         candidates=found.network_inputs,
+        candidates=_inputs(found),
         confidence=found.confidence,
         recipe=found.settings.recipe,
         iterations=found.settings.iterations,

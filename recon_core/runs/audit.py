@@ -124,7 +124,7 @@ def perform_audit(run: Run, writer: RunWriter, stop: StopFlag, listener: Listene
     images, reconstructions = pictures_of(judged)
     writer.save_tensors(PICTURES, {"images": images, "reconstructions": reconstructions})
     report = judged.report
-    writer.finish(RunState.DONE, report.model_dump(mode="json"), report.verdict.sentence)
+    writer.finish(RunState.DONE, report.model_dump(mode="json"), report.verdict.sentence.rstrip("."))
 
 
 class _Control(StoreObserver):
@@ -171,13 +171,9 @@ def _judge(
         listener(fraction, message)
 
     attached = config.attached
+    known = normalisation_of(model, attached)
     asked = Asked(
-        describe_attached(attached),
-        "centred" if model.training is not None and attached.normalisation == "auto" else attached.normalisation,
-        attached.mean,
-        attached.std,
-        config.threshold,
-        config.anyway,
+        describe_attached(attached), known.normalisation, known.mean, known.std, config.threshold, config.anyway
     )
     try:
         tell("reading the attached images")
@@ -186,6 +182,16 @@ def _judge(
         return judge(audited(model, owner.name, owner), drawn_by(run, config.settings), control, task, asked, tell)
     except _StoppedError:
         return None
+
+
+def normalisation_of(model: AttackModel, attached: AttachedData) -> AttachedData:
+    """With what is known of the model where nothing was said: images trained on here are centred."""
+    if attached.normalisation != "auto" or attached.mean is not None or attached.std is not None:
+        return attached
+    if model.normalisation is not None:
+        told = model.normalisation
+        return attached.model_copy(update={"mean": told.mean, "std": told.std})
+    return attached if model.training is None else attached.model_copy(update={"normalisation": "centred"})
 
 
 def audited(model: AttackModel, name: str, run: Run | None = None) -> Audited:

@@ -15,6 +15,11 @@ from torch import nn
 import recon_core as rc
 from recon_core.auditing.report import AuditReport
 from recon_core.errors import InputError
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag
+from recon_core.runs.models import Told
+from recon_core.runs.requests import create_import
+from recon_core.store import RunStore
 from tests.foreign_training import SIDE, Foreign, train_elsewhere
 from tests.library.conftest import ATTACK, Experiment
 
@@ -92,6 +97,22 @@ def test_count_is_that_of_match(experiment: Experiment, audit: rc.Audit) -> None
     ordered = sorted(score.ssim.tolist(), reverse=True)
     assert [row.ssim for row in audit.report.images] == pytest.approx(ordered, abs=1e-6)
     assert audit.report.data.normalisation == "the mean training image subtracted"
+
+
+def test_normalisation_told_at_import_is_taken(foreign: Foreign, tmp_path: Path) -> None:
+    """In the store and in memory, with the same candidates."""
+    store = RunStore(tmp_path / "told")
+    run = create_import(store, foreign.file, (1, SIDE, SIDE), told=Told(mean=(0.5,), std=(0.5,)))
+    perform(run, StopFlag())
+    settings = {key: value for key, value in QUICK.items() if key != "input_shape"}
+    kept = rc.audit(run.id, foreign.photos, store=store, **settings)
+    loose = rc.audit(run, foreign.photos, **settings)
+    for audit in (kept, loose):
+        assert audit.report.data.normalisation == "(pixel - 0.5) / 0.5"
+        assert not audit.report.data.normalisation_assumed
+    assert [row.ssim for row in loose.report.images] == pytest.approx(
+        [row.ssim for row in kept.report.images], abs=1e-5
+    )
 
 
 def test_report_is_written_as_html_and_json(audit: rc.Audit, tmp_path: Path) -> None:
