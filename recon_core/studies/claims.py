@@ -221,7 +221,8 @@ def _sign(found: Spread) -> bool | None:
 
 
 def _count(point: CurvePoint) -> str:
-    return f"{point.spread} of {point.of} images"
+    planar = all("of" in row.numbers and "floor_mean_image" not in row.numbers for row in point.rows)
+    return f"{point.spread} of {point.of} {'points' if planar else 'images'}"
 
 
 def _percent(point: CurvePoint) -> str:
