@@ -151,6 +151,9 @@ def _some_everywhere(results: StudyResults, good: StudyCurve) -> Finding | None:
         return Finding(False, f"not above the chance level at {', '.join(none)}; {shown}", numbers)
     if unsure:
         return Finding(None, f"not surely above the chance level at {', '.join(unsure)}; {shown}", numbers)
+    if lost := [point.label for point in good.points if not _holds_with_the_other_window(point)]:
+        where = f"with the other SSIM window not above its chance level at {', '.join(lost)}"
+        return Finding(None, f"above the chance level everywhere, but {where}; {shown}", numbers)
     return Finding(True, f"above the chance level everywhere; {shown}", numbers)
 
 
@@ -207,6 +210,12 @@ def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> Spre
         controls = [value for measure in CONTROLS if (value := row.value(measure)) is not None]
         above.append(good - max(controls, default=0.0))
     return spread(above)
+
+
+def _holds_with_the_other_window(point: CurvePoint) -> bool:
+    """Whether the count is above its chance level there too, on average; so it is where nobody counted."""
+    counted = [row.numbers for row in point.rows if "other_good" in row.numbers]
+    return not counted or sum(row["other_good"] - row["other_chance"] for row in counted) > 0
 
 
 def _gain(point: CurvePoint, over: CurvePoint) -> Spread:

@@ -23,7 +23,7 @@ from recon_core.analysis.studies import (
 from recon_core.errors import InputError
 from recon_core.plots.studies import StudyAxis, aligned_strips
 from recon_core.store import RunState, RunStore
-from recon_core.studies.claims import judge, verdicts
+from recon_core.studies.claims import Verdict, judge, verdicts
 from recon_core.studies.figures import study_figures
 from recon_core.studies.findings import count_finding, error_finding, margin_finding, overview
 from recon_core.studies.plan import Check, PaperClaim
@@ -225,6 +225,18 @@ def test_many_differences_have_dunnetts_intervals() -> None:
     assert differences([first, second], control) == found  # the same every time
     assert [one.low for one in differences([[3.0], [4.0]], [1.0])] == [None, None]
     assert differences([[3.0, 3.0]], [1.0, 1.0])[0].low == 2
+
+
+def test_a_count_that_only_one_window_has_is_not_decided() -> None:
+    """Digits: many good ones with the 11x11 window, none with the papers' 3x3 one."""
+
+    def verdict(other: int) -> Verdict:
+        rows = [row(at, seed, good=30, other_good=other, other_chance=1) for at in ("0.1", "1") for seed in (0, 1)]
+        return judge(results_of(*rows), claim(Check.SOME_EVERYWHERE), "")
+
+    assert verdict(20).agrees is True
+    assert verdict(0).agrees is None
+    assert "with the other SSIM window not above its chance level at 0.1, 1" in verdict(0).sentence
 
 
 def test_every_check_is_tried() -> None:
