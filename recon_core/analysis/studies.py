@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -134,6 +135,26 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
     freedom = sum(shares) ** 2 / squares
     reach = float(stats.t.ppf((1 + confidence) / 2, df=freedom)) * math.sqrt(sum(shares))
     return Spread((mean,), mean, mean - reach, mean + reach)
+
+
+def differences(values: Sequence[Sequence[float]], control: Sequence[float]) -> list[Spread]:
+    """Each of several means less that of one control, with Dunnett's simultaneous 95% intervals.
+
+    They hold all at once, so the best of many may be picked. Spreads of all are pooled; without an interval where
+    nothing was measured twice.
+    """
+    means = [statistics.fmean(one) - statistics.fmean(control) for one in values]
+    everyone = [*values, control]
+    if all(len(one) < 2 for one in everyone):
+        return [Spread((mean,), mean, None, None) for mean in means]
+    if all(len(set(one)) == 1 for one in everyone):
+        return [Spread((mean,), mean, mean, mean) for mean in means]
+    # The interval is found by integration; a fixed seed gives the same one every time.
+    with warnings.catch_warnings():  # where all seeds of a value have one count, its own spread is 0, as it should be
+        warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        found = stats.dunnett(*values, control=control, rng=0).confidence_interval(0.95)
+    low, high = np.atleast_1d(found.low), np.atleast_1d(found.high)
+    return [Spread((mean,), mean, float(low[i]), float(high[i])) for i, mean in enumerate(means)]
 
 
 def trend(values: Sequence[Sequence[float]], confidence: float = 0.95) -> Spread:

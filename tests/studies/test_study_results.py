@@ -16,13 +16,14 @@ from recon_core.analysis.studies import (
     align,
     curve,
     difference,
+    differences,
     spread,
     trend,
 )
 from recon_core.errors import InputError
 from recon_core.plots.studies import StudyAxis, aligned_strips
 from recon_core.store import RunState, RunStore
-from recon_core.studies.claims import judge, verdicts
+from recon_core.studies.claims import Verdict, judge, verdicts
 from recon_core.studies.figures import study_figures
 from recon_core.studies.findings import count_finding, error_finding, margin_finding, overview
 from recon_core.studies.plan import Check, PaperClaim
@@ -96,7 +97,7 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.RISES_SOMEWHERE,
         decay_results({"none": (10, 10, 11), "0.1": (20, 21, 21), "1": (5, 5, 5), "small start": (30, 30, 31)}),
         True,
-        r"1 of 2 other values have more, the most 20.7.*at 0.1; difference \+10.3 \(.*below small start",
+        r"1 of 2 other values have more, 1 of them surely, .* 20.7.*at 0.1; difference \+10.3 .*below small start",
     ),
     (
         Check.RISES_SOMEWHERE,
@@ -211,6 +212,31 @@ def test_a_difference_has_welchs_interval_and_a_trend_that_of_regression() -> No
     assert trend([[1.0], [2.0], [3.0]]).low is None
     with pytest.raises(InputError, match="at least 2 values"):
         trend([[1.0, 2.0]])
+
+
+def test_many_differences_have_dunnetts_intervals() -> None:
+    """The critical value for 2 treatments and 6 degrees of freedom is 2.86 (Dunnett 1964, two-sided 5%)."""
+    first, second, control = [20.0, 21.0, 22.0], [5.0, 6.0, 7.0], [10.0, 11.0, 12.0]
+    found = differences([first, second], control)
+    reach = 2.86 * np.sqrt(2 / 3)  # the pooled variance is 1
+    assert [one.mean for one in found] == [10, -5]
+    assert [one.low for one in found] == pytest.approx([10 - reach, -5 - reach], abs=0.02)
+    assert [one.high for one in found] == pytest.approx([10 + reach, -5 + reach], abs=0.02)
+    assert differences([first, second], control) == found  # the same every time
+    assert [one.low for one in differences([[3.0], [4.0]], [1.0])] == [None, None]
+    assert differences([[3.0, 3.0]], [1.0, 1.0])[0].low == 2
+
+
+def test_a_count_that_only_one_window_has_is_not_decided() -> None:
+    """Digits: many good ones with the 11x11 window, none with the papers' 3x3 one."""
+
+    def verdict(other: int) -> Verdict:
+        rows = [row(at, seed, good=30, other_good=other, other_chance=1) for at in ("0.1", "1") for seed in (0, 1)]
+        return judge(results_of(*rows), claim(Check.SOME_EVERYWHERE), "")
+
+    assert verdict(20).agrees is True
+    assert verdict(0).agrees is None
+    assert "with the other SSIM window not above its chance level at 0.1, 1" in verdict(0).sentence
 
 
 def test_every_check_is_tried() -> None:
