@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from recon_core.analysis.studies import CONTROLS, CurvePoint, Measure, Spread, StudyCurve, difference, spread, trend
+from recon_core.analysis.studies import (
+    CONTROLS,
+    CurvePoint,
+    Measure,
+    Spread,
+    StudyCurve,
+    StudyRow,
+    difference,
+    spread,
+    trend,
+)
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults
 
@@ -63,6 +74,8 @@ def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
 
 def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     """The best of k values is picked, so its interval against the first one is Bonferroni's, of 1 - 0.05 / k."""
+    good = _comparable(results, good)
+    percent = good.measure is Measure.SHARE
     first = good.at(results.plan.points[0].label)
     others = [point for point in good.points if point is not first]
     if first is None or not others:
@@ -73,7 +86,8 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     gain = _gain(best, first, confidence)
     sentence = (
         f"{_count(first)} at {first.label}; {len(higher)} of {len(others)} other values have more, the most "
-        f"{_count(best)} at {best.label}; difference {_interval(gain)}, the best of {len(others)} taken into account"
+        f"{_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, "
+        f"the best of {len(others)} taken into account"
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": len(higher), "gain": gain.mean}
     for reference in good.references:
@@ -87,6 +101,7 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
 
 
 def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None:
+    good = _comparable(results, good)
     margin = results.curve(good.panel, Measure.ON_MARGIN)
     start = results.plan.points[0].label
     first = None if margin is None else margin.at(start)
@@ -196,8 +211,7 @@ def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> Spre
     """The count less its chance level, the highest of its controls, model by model."""
     above = []
     for row, good in zip(point.rows, point.spread.values, strict=True):
-        controls = [value for measure in CONTROLS if (value := row.value(measure)) is not None]
-        above.append(good - max(controls, default=0.0))
+        above.append(good - max(_controls(row), default=0.0))
     return spread(above)
 
 
@@ -212,8 +226,26 @@ def _sign(found: Spread) -> bool | None:
     return found.low > 0
 
 
+def _comparable(results: StudyResults, good: StudyCurve) -> StudyCurve:
+    """The counts, or the shares where models were trained on different numbers of images."""
+    sizes = {row.numbers.get("of") for point in (*good.points, *good.references) for row in point.rows}
+    share = results.curve(good.panel, Measure.SHARE) if len(sizes) > 1 else None
+    return good if share is None else share
+
+
 def _count(point: CurvePoint) -> str:
-    return f"{point.spread} of {point.of} images"
+    """With the chance level of these very models, and as a share, which compares where others saw more images."""
+    found = [value for row in point.rows if (value := row.value(Measure.GOOD)) is not None]
+    shares = [value for row in point.rows if (value := row.value(Measure.SHARE)) is not None]
+    notes = [f"{fmean(shares):.0%}"] if shares else []
+    if any(_controls(row) for row in point.rows):
+        notes.append(f"chance level {fmean(max(_controls(row), default=0.0) for row in point.rows):.3g}")
+    said = f" ({', '.join(notes)})" if notes else ""
+    return f"{spread(found)} of {point.of} images{said}"
+
+
+def _controls(row: StudyRow) -> list[float]:
+    return [value for measure in CONTROLS if (value := row.value(measure)) is not None]
 
 
 def _percent(point: CurvePoint) -> str:

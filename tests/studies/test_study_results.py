@@ -105,6 +105,14 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         r"0 of 2 other.*difference -3.33 \(",
     ),
     (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12)}), None, "too few"),
+    (  # More images came back of the larger training set, and a smaller share of it.
+        Check.RISES_SOMEWHERE,
+        results_of(
+            *(row(at, seed, good=good, of=of) for at, good, of in (("none", 10, 20), ("1", 20, 100)) for seed in (0, 1))
+        ),
+        False,
+        r"of 20 images \(50%, chance level 2\) at none; 0 of 1 other.*of 100 images \(20%.*difference -30.0% \(",
+    ),
     (Check.RISES_SOMEWHERE, decay_results({"none": (0, 20), "0.1": (12, 14)}), None, r"difference \+3 \(-"),
     (Check.RISES_SOMEWHERE, decay_results({"none": (1,), "0.1": (40,)}), None, "one seed, so no interval"),
     (
