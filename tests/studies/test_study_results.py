@@ -233,6 +233,11 @@ def test_findings_say_numbers_and_chance_level() -> None:
     assert "The best value has no more than that." in text
     assert "the mean image alone 1, an untrained network 2, held-out images 0" in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
+    sizes = results_of(row("0.1", 0, good=10, of=20), row("1", 0, good=20, of=100, floor_untrained=7))
+    assert count_finding(sizes, "").startswith(
+        "The largest share of images is reconstructed at 0.1: 50.0% (10 of 20); the smallest at 1: 20.0% (20 of 100)."
+    )
+    assert "an untrained network 2" in count_finding(sizes, "")  # that of the best value, not the other one's 7
     misfit = results_of(
         row("none", 0, good=4, train_error=0.0, test_error=0.25), row("1", 0, good=6, train_error=0.1, test_error=0.5)
     )
