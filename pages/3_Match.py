@@ -15,20 +15,14 @@ from ui.match.pairs import choose_order, choose_page, chosen_pair, show_pair, sh
 from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.settings import choose_settings
+from ui.shared.look import show_tight
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import recent_runs
 
-# The page's own margins, so that sliders, numbers and images are seen at once on a projector.
-_TIGHT = """<style>
-[data-testid="stMainBlockContainer"] { padding: 3.4rem 2.5rem 1rem; }
-[data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.4rem; }
-[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
-</style>"""
-
 
 def page() -> None:
-    st.html(_TIGHT)
+    show_tight()
     found = matchable_runs()
     if not found:
         st.title("Match", anchor=False)

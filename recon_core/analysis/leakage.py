@@ -28,6 +28,29 @@ class LeakAxis(StrEnum):
     """The network's own output."""
 
 
+class AxisScale(StrEnum):
+    """How positions along an axis are drawn."""
+
+    LINEAR = "linear"
+    LOG = "log"
+    """What is 0 stands at the left edge; an axis with negative values is symlog instead."""
+    SYMLOG = "symlog"
+    """Logarithmic in both directions, linear near 0."""
+
+
+_CROWD, _CORNER = 0.5, 0.05
+
+
+def usual_scale(*positions: Floats) -> AxisScale:
+    """Logarithmic where at least half of the positions are within a twentieth of the way to the farthest."""
+    far = np.abs(np.concatenate(positions))
+    far = far[np.isfinite(far)]
+    if not len(far) or far.max() == 0:
+        return AxisScale.LINEAR
+    crowded = float((far < _CORNER * far.max()).mean()) >= _CROWD
+    return AxisScale.LOG if crowded else AxisScale.LINEAR
+
+
 @dataclass(frozen=True, eq=False)
 class LeakScatter:
     """SSIM of n training samples against output and distance to the margin (Haim Fig. 4 and 16, Buzaglo Fig. 14)."""

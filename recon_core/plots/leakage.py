@@ -10,7 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from recon_core.analysis.leakage import LeakAxis, LeakPanel, LeakScatter
+from recon_core.analysis.arrays import Floats
+from recon_core.analysis.leakage import AxisScale, LeakAxis, LeakPanel, LeakScatter
 from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
 from recon_core.plots.style import (
@@ -51,7 +52,7 @@ _CONTROL_LOOKS = {
 }
 _SIZE, _CHOSEN_SIZE = 9, 12  # pixels
 _MOST_COLUMNS = 3
-_PANEL_HEIGHT = 330  # pixels
+_PANEL_HEIGHT = 350  # pixels
 
 
 def plot_ssim_by_output(
@@ -76,6 +77,7 @@ def plot_leakage(
     chosen: Collection[int] | None = None,
     ringed: int | None = None,
     show_controls: bool = False,
+    scale: AxisScale = AxisScale.LINEAR,
 ) -> go.Figure:
     """One point for each training sample. Every point's customdata begins with its sample number.
 
@@ -88,19 +90,24 @@ def plot_leakage(
         if error is not None
     ]
     caption = "; ".join([_count_text(scatter, threshold), conditions(settings, threshold), *errors])
-    drawn = figure(f"SSIM against {_NAMES[axis]}", caption, AXIS_TITLES[axis], ssim_name(settings))
+    scaled = _Scaled(scale, scatter.along(axis))
+    x = scaled(scatter.along(axis))
+    drawn = figure(f"SSIM against {_NAMES[axis]}", caption, f"{AXIS_TITLES[axis]}{scaled.full}", ssim_name(settings))
     if show_controls:
-        _add_controls(drawn, scatter, axis)
-    for trace in _class_traces(scatter, axis, class_names, chosen):
+        _add_controls(drawn, scatter, x)
+    for trace in _class_traces(scatter, x, class_names, chosen):
         drawn.add_trace(trace)
     if ringed is not None:
-        drawn.add_trace(_ring(scatter, axis, ringed))
+        drawn.add_trace(_ring(scatter, x, ringed))
+    drawn.update_xaxes(**scaled.axis)
     drawn.add_hline(y=threshold, line={"color": BLACK, "dash": "dash", "width": 1})
     drawn.update_yaxes(range=_ssim_range([scatter]))
     return drawn
 
 
-def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: float) -> go.Figure:
+def plot_leakage_panels(
+    panels: Sequence[LeakPanel], axis: LeakAxis, threshold: float, scale: AxisScale = AxisScale.LINEAR
+) -> go.Figure:
     """Several models side by side on common axes, each with its count and its chance level."""
     if not panels:
         raise InputError("small multiples need at least 1 model, got none; choose some")
@@ -113,15 +120,18 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
         shared_yaxes="all",
         subplot_titles=[f"<b>{literal(panel.name)}</b><br>{_short_text(panel.scatter, threshold)}" for panel in panels],
         horizontal_spacing=0.04,
-        vertical_spacing=0.34 / rows,
+        vertical_spacing=0.4 / rows,
     )
     said = sorted({conditions(panel.settings, threshold) for panel in panels})
+    scaled = _Scaled(scale, *(panel.scatter.along(axis) for panel in panels))
     caption = f"{' / '.join(said)}; chance level: the mean image alone or, where attacked, an untrained network"
+    if scaled.note:
+        caption += f"; axis{scaled.full}"
     dress(drawn, f"SSIM against {_NAMES[axis]}, model by model", caption)
     named: set[str] = set()
     for index, panel in enumerate(panels):
         place = {"row": index // columns + 1, "col": index % columns + 1}
-        for trace in _class_traces(panel.scatter, axis, panel.class_names, None):
+        for trace in _class_traces(panel.scatter, scaled(panel.scatter.along(axis)), panel.class_names, None):
             # One entry in the legend for a class, which then hides it in every panel.
             trace.update(legendgroup=trace.name, showlegend=trace.name not in named, marker_size=7)
             named.add(trace.name)
@@ -129,8 +139,12 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
         drawn.add_hline(y=threshold, line={"color": BLACK, "dash": "dash", "width": 1}, **place)
         if index % columns == 0:
             drawn.update_yaxes(title="SSIM", **place)
-        if index + columns >= len(panels):  # nothing below it
-            drawn.update_xaxes(title=AXIS_TITLES[axis], showticklabels=True, **place)
+        drawn.update_xaxes(
+            title={"text": f"{_NAMES[axis]}{scaled.note}", "standoff": 4},
+            showticklabels=True,
+            **scaled.axis,
+            **place,
+        )
     drawn.update_yaxes(range=_ssim_range([panel.scatter for panel in panels]))
     drawn.update_annotations(font_size=13)
     drawn.update_layout(
@@ -140,6 +154,47 @@ def plot_leakage_panels(panels: Sequence[LeakPanel], axis: LeakAxis, threshold: 
         legend_y=-0.3 / rows,
     )
     return drawn
+
+
+class _Scaled:
+    """Where positions are drawn along an axis of some scale, and how that axis is marked."""
+
+    def __init__(self, scale: AxisScale, *positions: Floats) -> None:
+        values = np.concatenate([found[np.isfinite(found)] for found in positions])
+        sizes = np.abs(values[values != 0])
+        if not len(sizes):  # nothing that a logarithm could spread
+            scale = AxisScale.LINEAR
+        elif scale is AxisScale.LOG and (values < 0).any():
+            scale = AxisScale.SYMLOG
+        self.scale = scale
+        self.note = self.full = ""
+        self.axis: dict[str, object] = {}
+        if scale is AxisScale.LOG:
+            self._edge = float(sizes.min()) / 2
+            self.note = " (log)"
+            self.full = " (log, 0 at the left edge)" if (values == 0).any() else self.note
+            self.axis = {"type": "log", "exponentformat": "power", "dtick": 1}
+        elif scale is AxisScale.SYMLOG:
+            # Linear below the smallest tenth of the distances, a decade from there on at equal steps.
+            self._linear = 10.0 ** math.floor(math.log10(float(np.quantile(sizes, 0.1))))
+            ticks = self._ticks(float(values.min()), float(values.max()))
+            self.note = " (symlog)"
+            self.full = f" (symlog, linear within ±{self._linear:g})"
+            drawn = self(np.array(ticks)).tolist()
+            self.axis = {"tickvals": drawn, "ticktext": [f"{tick:g}".replace("-", "−") for tick in ticks]}
+
+    def __call__(self, positions: Floats) -> Floats:
+        if self.scale is AxisScale.LOG:
+            return np.maximum(positions, self._edge)
+        if self.scale is AxisScale.SYMLOG:
+            return np.arcsinh(positions / self._linear) / math.log(10)
+        return positions
+
+    def _ticks(self, low: float, high: float) -> list[float]:
+        decades = math.ceil(math.log10(max(abs(low), abs(high)) / self._linear))
+        step = max(1, math.ceil(decades / 4))
+        sizes = [self._linear * 10.0**power for power in range(0, decades + 1, step)]
+        return [tick for tick in (*(-size for size in reversed(sizes)), 0.0, *sizes) if 10 * low <= tick <= 10 * high]
 
 
 def _ssim_range(scatters: Sequence[LeakScatter]) -> list[float]:
@@ -163,9 +218,9 @@ def _short_text(scatter: LeakScatter, threshold: float) -> str:
 
 
 def _class_traces(
-    scatter: LeakScatter, axis: LeakAxis, class_names: tuple[str, ...], chosen: Collection[int] | None
+    scatter: LeakScatter, x: Floats, class_names: tuple[str, ...], chosen: Collection[int] | None
 ) -> list[go.Scatter]:
-    positions = scatter.to_frame().assign(x=scatter.along(axis))
+    positions = scatter.to_frame().assign(x=x)
     traces = []
     for label, rows in positions.groupby("label"):
         index = int(str(label))
@@ -194,11 +249,11 @@ def _class_traces(
     return traces
 
 
-def _ring(scatter: LeakScatter, axis: LeakAxis, sample: int) -> go.Scatter:
+def _ring(scatter: LeakScatter, x: Floats, sample: int) -> go.Scatter:
     if not 0 <= sample < len(scatter.ids):
         raise InputError(f"there is no training image {sample}; the first is 0 and the last {len(scatter.ids) - 1}")
     return go.Scatter(
-        x=[scatter.along(axis)[sample]],
+        x=[x[sample]],
         y=[scatter.ssim[sample]],
         mode="markers+text",
         name=f"image {scatter.ids[sample]}",
@@ -212,8 +267,8 @@ def _ring(scatter: LeakScatter, axis: LeakAxis, sample: int) -> go.Scatter:
     )
 
 
-def _add_controls(drawn: go.Figure, scatter: LeakScatter, axis: LeakAxis) -> None:
-    positions = scatter.to_frame().assign(x=scatter.along(axis))
+def _add_controls(drawn: go.Figure, scatter: LeakScatter, x: Floats) -> None:
+    positions = scatter.to_frame().assign(x=x)
     for column, (name, colour, symbol) in _CONTROL_LOOKS.items():
         if column in positions:
             drawn.add_scatter(

@@ -46,6 +46,16 @@ class PointCount:
     non_members_of: int | None
 
     @property
+    def strays(self) -> int:
+        """Candidates that are left and show no training point."""
+        return self.kept - self.settled
+
+    @property
+    def precision(self) -> float | None:
+        """The share of candidates left that are at a training point of their class; None without any."""
+        return self.settled / self.kept if self.kept else None
+
+    @property
     def chance(self) -> int:
         return chance_level(
             self.of,

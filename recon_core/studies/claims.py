@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from recon_core.analysis.studies import (
     CONTROLS,
@@ -18,6 +19,8 @@ from recon_core.analysis.studies import (
     StudyCurve,
     difference,
     differences,
+    StudyRow,
+    difference,
     spread,
     trend,
 )
@@ -72,6 +75,9 @@ def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
 
 def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     """Any of the values will do, so all are compared with the first at once (Dunnett's intervals)."""
+    """The best of k values is picked, so its interval against the first one is Bonferroni's, of 1 - 0.05 / k."""
+    good = _comparable(results, good)
+    percent = good.measure is Measure.SHARE
     first = good.at(results.plan.points[0].label)
     others = [point for point in good.points if point is not first]
     if first is None or not others:
@@ -83,6 +89,9 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     sentence = (
         f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have more, {surely} of them surely, "
         f"the most {_count(best)} at {best.label}; difference {_interval(gain)}, all values taken into account"
+        f"{_count(first)} at {first.label}; {len(higher)} of {len(others)} other values have more, the most "
+        f"{_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, "
+        f"the best of {len(others)} taken into account"
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
@@ -95,6 +104,7 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
 
 
 def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None:
+    good = _comparable(results, good)
     margin = results.curve(good.panel, Measure.ON_MARGIN)
     start = results.plan.points[0].label
     first = None if margin is None else margin.at(start)
@@ -207,8 +217,7 @@ def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> Spre
     """The count less its chance level, the highest of its controls, model by model."""
     above = []
     for row, good in zip(point.rows, point.spread.values, strict=True):
-        controls = [value for measure in CONTROLS if (value := row.value(measure)) is not None]
-        above.append(good - max(controls, default=0.0))
+        above.append(good - max(_controls(row), default=0.0))
     return spread(above)
 
 
@@ -229,9 +238,28 @@ def _sign(found: Spread) -> bool | None:
     return found.low > 0
 
 
+def _comparable(results: StudyResults, good: StudyCurve) -> StudyCurve:
+    """The counts, or the shares where models were trained on different numbers of images."""
+    sizes = {row.numbers.get("of") for point in (*good.points, *good.references) for row in point.rows}
+    share = results.curve(good.panel, Measure.SHARE) if len(sizes) > 1 else None
+    return good if share is None else share
+
+
 def _count(point: CurvePoint) -> str:
     planar = all("of" in row.numbers and "floor_mean_image" not in row.numbers for row in point.rows)
     return f"{point.spread} of {point.of} {'points' if planar else 'images'}"
+    """With the chance level of these very models, and as a share, which compares where others saw more images."""
+    found = [value for row in point.rows if (value := row.value(Measure.GOOD)) is not None]
+    shares = [value for row in point.rows if (value := row.value(Measure.SHARE)) is not None]
+    notes = [f"{fmean(shares):.0%}"] if shares else []
+    if any(_controls(row) for row in point.rows):
+        notes.append(f"chance level {fmean(max(_controls(row), default=0.0) for row in point.rows):.3g}")
+    said = f" ({', '.join(notes)})" if notes else ""
+    return f"{spread(found)} of {point.of} images{said}"
+
+
+def _controls(row: StudyRow) -> list[float]:
+    return [value for measure in CONTROLS if (value := row.value(measure)) is not None]
 
 
 def _percent(point: CurvePoint) -> str:

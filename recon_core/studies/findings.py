@@ -9,7 +9,7 @@ from scipy import stats
 
 from recon_core.analysis.arrays import above
 from recon_core.analysis.leakage import LeakPanel
-from recon_core.analysis.studies import AlignedGrid, CurvePoint, Measure
+from recon_core.analysis.studies import AlignedGrid, CurvePoint, Measure, StudyCurve
 from recon_core.studies.results import StudyResults
 
 _NOTHING = "no model is finished yet."
@@ -51,6 +51,9 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
     good = results.curve(panel, Measure.GOOD)
     if good is None or not good.points:
         return [_NOTHING]
+    share = results.curve(panel, Measure.SHARE)
+    if share is not None and len({row.numbers.get("of") for point in share.points for row in point.rows}) > 1:
+        return _share_sentences(results, panel, share)
     best, worst = good.best, min(good.points, key=lambda point: point.spread.mean)
     if best is worst:
         sentences = [f"{_count(best)} images are reconstructed at {best.label}."]
@@ -63,6 +66,25 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
         beaten = [point.label for point in good.references if best.spread.mean > point.spread.mean]
         relation = f"more than {_list(beaten)}" if beaten else "no more than that"
         sentences.append(f"For comparison: {shown}. The best value has {relation}.")
+    return [*sentences, _chance_sentence(results, panel, best)]
+
+
+def _share_sentences(results: StudyResults, panel: str, share: StudyCurve) -> list[str]:
+    """Of models trained on different numbers of images: what share of them, since more images give more to find."""
+
+    def said(point: CurvePoint) -> str:
+        found = statistics.fmean(row.value(Measure.GOOD) or 0.0 for row in point.rows)
+        return f"{point.spread.mean:.1%} ({found:.3g} of {point.of})"
+
+    best, worst = share.best, min(share.points, key=lambda point: point.spread.mean)
+    sentences = [
+        f"the largest share of images is reconstructed at {best.label}: {said(best)}; the smallest at {worst.label}: "
+        f"{said(worst)}."
+    ]
+    if share.references:
+        sentences.append(
+            "For comparison: " + "; ".join(f"{point.label}: {said(point)}" for point in share.references) + "."
+        )
     return [*sentences, _chance_sentence(results, panel, best)]
 
 

@@ -209,3 +209,43 @@ def _downloaded(page: Page, button: str, name: str) -> bytes:
         click(page, page.get_by_role("button", name=button))
     assert downloading.value.suggested_filename == name
     return downloading.value.path().read_bytes()
+
+
+@pytest.mark.usefixtures("_made")
+def test_a_point_shows_its_images_and_the_axis_its_scale(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Analyze?a_scale=log")
+    thumbnail = page.locator(".thumbnail")
+    expect(thumbnail).to_be_hidden()
+    title = page.locator(f"{CHART} .xtitle")
+    expect(title.filter(has_text="log")).to_have_count(1)
+    for sample in ("2", "5"):
+        x, y = markers(page, CHART)[sample]
+        page.mouse.move(1, 1)
+        page.mouse.move(x - 2, y)
+        page.mouse.move(x, y)
+        expect(thumbnail).to_be_visible()
+        expect(thumbnail).to_have_attribute("data-sample", sample)
+    page.mouse.move(1, 1)
+    expect(thumbnail).to_be_hidden()
+    # The chart is another one after this, and its points show their images all the same.
+    click(page, page.get_by_role("radio", name="linear"))
+    expect(title.filter(has_text="log")).to_have_count(0)
+    x, y = markers(page, CHART)["3"]
+    page.mouse.move(x - 2, y)
+    page.mouse.move(x, y)
+    expect(thumbnail).to_have_attribute("data-sample", "3")
+
+
+@pytest.mark.usefixtures("_made")
+def test_small_multiples_stay_clear_of_their_toolbar(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Analyze?a_view=Several+models")
+    chart = page.locator(".st-key-a_panels")
+    expect(chart.locator(".xtitle, .x2title")).to_have_count(2)
+    settle(page)
+    chart.hover()
+    bar = chart.locator(".modebar").bounding_box()
+    assert bar
+    for title in chart.locator(".annotation-text").all():
+        box = title.bounding_box()
+        assert box
+        assert box["y"] >= bar["y"] + bar["height"] or box["x"] + box["width"] <= bar["x"]

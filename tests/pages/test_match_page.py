@@ -283,9 +283,11 @@ def test_points_are_counted_within_a_radius(store: RunStore) -> None:
     candidate_run(store, model, data.train_x + 0.05, labels=data.train_labels)
     app = visit()
     assert counts(app)["Points found"] == "0 of 6"
+    assert counts(app)["Precision"] == "0%, 6 strays"
     app.slider(key="m_r").set_value(0.1)
     settled(app)
     assert counts(app)["Points found"] == "6 of 6"
+    assert counts(app)["Precision"] == "100%, no strays"
     assert "within 0.1" in texts(app)
     assert [slider.key for slider in app.slider] == ["m_r"]
 

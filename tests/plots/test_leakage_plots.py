@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from recon_core.analysis.decay import DecayPoint, decay_curve
-from recon_core.analysis.leakage import LeakAxis, LeakPanel, LeakScatter, leak_scatter
+from recon_core.analysis.leakage import AxisScale, LeakAxis, LeakPanel, LeakScatter, leak_scatter, usual_scale
 from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
 from recon_core.plots.decay import decay_label, none_position, plot_decay_curve
@@ -113,9 +114,9 @@ def test_panels_share_axes_and_name_models_counts_and_chance_levels(scatter: Lea
     assert len(drawn.data) == 8
     assert [trace.name for trace in drawn.data if trace.showlegend] == ["cats &lt;b&gt;", "dogs"]
     assert "B = 1.3" in drawn.layout.title.subtitle.text
-    # The lowest panel of each column carries the axis: the fourth, and those of the columns beside it.
+    # Every panel carries its axis.
     named = [k for k in ("", "2", "3", "4") if drawn.layout[f"xaxis{k}"].title.text]
-    assert named == ["2", "3", "4"]
+    assert named == ["", "2", "3", "4"]
 
 
 def test_no_panels_is_a_sentence() -> None:
@@ -186,3 +187,35 @@ def test_a_picture_is_drawn_where_a_browser_is() -> None:
 def test_without_a_browser_no_picture_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("choreographer.browsers.chromium.Chromium.find_browser", lambda **options: None)
     assert not can_draw_png()
+
+
+def test_a_log_axis_keeps_what_is_zero_and_a_symlog_axis_keeps_signs(scatter: LeakScatter) -> None:
+    drawn = draw(scatter, scale=AxisScale.LOG)
+    assert drawn.layout.xaxis.type == "log"
+    assert {sample: x for sample, (x, _) in points_of(drawn).items()} == {0: 0.5, 1: 1.0, 2: 3.0, 3: 7.0}
+    assert "0 at the left edge" in drawn.layout.xaxis.title.text
+    # Outputs have signs, of which there is no logarithm.
+    signed = draw(scatter, LeakAxis.OUTPUT, scale=AxisScale.LOG)
+    assert signed.layout.xaxis.type != "log"
+    places = points_of(signed)
+    assert places[3][0] < places[1][0] < 0 < places[0][0] < places[2][0]
+    assert places[3][0] == pytest.approx(math.asinh(-8) / math.log(10))
+    assert list(signed.layout.xaxis.ticktext) == ["−10", "−1", "0", "1", "10"]
+    # What nothing can spread stays as it is.
+    level = replace(scatter, margin_distances=np.zeros(4))
+    assert draw(level, scale=AxisScale.LOG).layout.xaxis.type != "log"
+
+
+def test_an_axis_is_logarithmic_where_half_of_the_points_crowd_at_zero() -> None:
+    assert usual_scale(np.array([0.0, 0.001, 0.01, 5.0])) is AxisScale.LOG
+    assert usual_scale(np.array([0.0, 1.0, 3.0, 5.0])) is AxisScale.LINEAR
+    assert usual_scale(np.array([0.0, 1.0, 3.0, 5.0]), np.array([0.0, 0.1, np.nan, 0.0])) is AxisScale.LOG
+    assert usual_scale(np.zeros(3)) is AxisScale.LINEAR
+
+
+def test_every_small_multiple_has_a_named_axis(scatter: LeakScatter) -> None:
+    panels = [LeakPanel(f"model {i}", NAMES, SETTINGS, scatter) for i in range(5)]
+    drawn = plot_leakage_panels(panels, LeakAxis.MARGIN, 0.4, AxisScale.LOG)
+    axes = [drawn.layout[f"xaxis{i or ''}"] for i in ("", 2, 3, 4, 5)]
+    assert {axis.title.text for axis in axes} == {"distance to the margin (log)"}
+    assert all(axis.showticklabels and axis.type == "log" for axis in axes)

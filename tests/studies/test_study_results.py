@@ -106,6 +106,14 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         r"0 of 2 other.*difference -3.33 \(",
     ),
     (Check.RISES_SOMEWHERE, decay_results({"none": (10, 12)}), None, "too few"),
+    (  # More images came back of the larger training set, and a smaller share of it.
+        Check.RISES_SOMEWHERE,
+        results_of(
+            *(row(at, seed, good=good, of=of) for at, good, of in (("none", 10, 20), ("1", 20, 100)) for seed in (0, 1))
+        ),
+        False,
+        r"of 20 images \(50%, chance level 2\) at none; 0 of 1 other.*of 100 images \(20%.*difference -30.0% \(",
+    ),
     (Check.RISES_SOMEWHERE, decay_results({"none": (0, 20), "0.1": (12, 14)}), None, r"difference \+3 \(-"),
     (Check.RISES_SOMEWHERE, decay_results({"none": (1,), "0.1": (40,)}), None, "one seed, so no interval"),
     (
@@ -251,6 +259,11 @@ def test_findings_say_numbers_and_chance_level() -> None:
     assert "The best value has no more than that." in text
     assert "the mean image alone 1, an untrained network 2, held-out images 0" in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
+    sizes = results_of(row("0.1", 0, good=10, of=20), row("1", 0, good=20, of=100, floor_untrained=7))
+    assert count_finding(sizes, "").startswith(
+        "The largest share of images is reconstructed at 0.1: 50.0% (10 of 20); the smallest at 1: 20.0% (20 of 100)."
+    )
+    assert "an untrained network 2" in count_finding(sizes, "")  # that of the best value, not the other one's 7
     misfit = results_of(
         row("none", 0, good=4, train_error=0.0, test_error=0.25), row("1", 0, good=6, train_error=0.1, test_error=0.5)
     )

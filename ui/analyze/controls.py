@@ -9,7 +9,7 @@ from enum import StrEnum
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from recon_core.analysis.leakage import LeakAxis
+from recon_core.analysis.leakage import AxisScale, LeakAxis
 from recon_core.matching.protocol import GOOD_SSIM, Protocol
 from recon_core.plots.leakage import AXIS_TITLES, DISTANCE_NOTE
 from recon_core.runs.match_source import DENSE_FACTOR
@@ -22,6 +22,7 @@ from ui.shared.pick import runs_of, show_nothing_yet
 from ui.shared.store import recent_runs
 
 MOST_PANELS = 9
+_AUTOMATIC = "auto"
 
 
 class View(StrEnum):
@@ -40,6 +41,8 @@ class Settings:
     axis: LeakAxis
     models_axis: LeakAxis
     """Of several models beside each other."""
+    scale: AxisScale | None
+    """Of that axis; None where it follows from how the points lie."""
     controls: bool
     """Whether each image's chance level is drawn beside its score."""
 
@@ -64,6 +67,7 @@ _BEARS_ON = {
     "factor": {View.ONE, View.SEVERAL, View.DECAY},
     "axis": {View.ONE},
     "models-axis": {View.SEVERAL},
+    "scale": {View.ONE, View.SEVERAL},
 }
 
 
@@ -162,7 +166,10 @@ def choose(view: View | None) -> Controls:
         show_controls = _choose_controls()
     with _part("models-axis"):
         models_axis = _choose_axis("a_xs", LeakAxis.RELATIVE)
-    return Controls(run, request, runs, family, Settings(threshold, merge_factor, axis, models_axis, show_controls))
+    with _part("scale"):
+        scale = _choose_scale()
+    settings = Settings(threshold, merge_factor, axis, models_axis, scale, show_controls)
+    return Controls(run, request, runs, family, settings)
 
 
 def _part(name: str) -> DeltaGenerator:
@@ -220,6 +227,21 @@ def _choose_axis(key: str, usual: LeakAxis) -> LeakAxis:
         persist_state="session",
     )
     return LeakAxis(chosen or usual)
+
+
+def _choose_scale() -> AxisScale | None:
+    chosen = st.segmented_control(
+        "Scale of that axis",
+        [_AUTOMATIC, *(scale.value for scale in AxisScale)],
+        default=_AUTOMATIC,
+        required=True,
+        key="a_scale",
+        help="Automatic: logarithmic where half of the images crowd at zero, else linear. Symlog is linear near zero "
+        "and takes negative values too.",
+        bind="query-params",
+        persist_state="session",
+    )
+    return None if chosen in (None, _AUTOMATIC) else AxisScale(chosen)
 
 
 def _choose_controls() -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from recon_core.analysis.decay import DecayCurve, decay_curve
-from recon_core.analysis.leakage import LeakPanel, panels_frame
+from recon_core.analysis.leakage import LeakPanel, panels_frame, usual_scale
 from recon_core.analysis.models import ModelRow, ModelTable, model_row
 from recon_core.errors import InputError
 from recon_core.matching.protocol import MatchSettings
@@ -38,12 +39,18 @@ def show_several(runs: Sequence[AnalysedRun], settings: Settings) -> None:
         return
     panels = panels_of(runs, settings)
     show_figure(
-        plot_leakage_panels(panels, settings.models_axis, settings.threshold),
+        panels_figure(panels, settings),
         name=f"ssim-by-{settings.models_axis}-models",
         key="a_panels",
         table=panels_frame(panels),
         caption="All panels share their axes. Models of very different scale compare best by relative distance.",
     )
+
+
+def panels_figure(panels: Sequence[LeakPanel], settings: Settings) -> go.Figure:
+    axis = settings.models_axis
+    scale = settings.scale or usual_scale(*(panel.scatter.along(axis) for panel in panels))
+    return plot_leakage_panels(panels, axis, settings.threshold, scale)
 
 
 def panels_of(runs: Sequence[AnalysedRun], settings: Settings) -> list[LeakPanel]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 import streamlit as st
 
-from recon_core.analysis.leakage import LeakPanel
+from recon_core.analysis.leakage import LeakPanel, usual_scale
 from recon_core.plots.leakage import frame_of, plot_leakage
 from recon_core.plots.sheet import sheet
 from recon_core.plots.style import conditions
@@ -17,6 +17,7 @@ from recon_core.views.live_match import PairOrder, PointPool
 from ui.analyze.cached import Leakage, Request, leakage_of
 from ui.analyze.choice import Choice, choose, current_choice, toggle_ring
 from ui.analyze.controls import Settings
+from ui.analyze.hover import show_thumbnails
 from ui.match.points import show_points
 from ui.match.pool import pool_for, view_of
 from ui.shared.figures import show_figure
@@ -78,6 +79,7 @@ def scatter_figure(panel: LeakPanel, settings: Settings, choice: Choice | None =
         chosen=choice.samples if choice else None,
         ringed=choice.ringed if choice else None,
         show_controls=settings.controls,
+        scale=settings.scale or usual_scale(panel.scatter.along(settings.axis)),
     )
 
 
@@ -103,6 +105,7 @@ def _show_scatter(found: Leakage, settings: Settings, choice: Choice) -> None:
         on_select=picked,
         show_title=False,
     )
+    show_thumbnails(found.view, SCATTER, key="a-thumbnails")
 
 
 class _Mouse(NamedTuple):

@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 from recon_core.errors import InputError
 from recon_core.plots.counts import plot_count_by_threshold, plot_roc, plot_sorted_ssim
 from recon_core.plots.decay import plot_decay_curve
-from recon_core.plots.leakage import plot_leakage_panels
 from recon_core.plots.points import plot_points
 from recon_core.runs.scoring import RADII
 from recon_core.units import LOG10_LOSS
@@ -18,7 +17,7 @@ from recon_core.views.leak_view import AnalysedRun, ModelEntry, membership_curve
 from recon_core.views.live_match import ImagePool, PointPool
 from ui.analyze.cached import Leakage, leakage_of, request_for
 from ui.analyze.controls import Controls, Settings, View
-from ui.analyze.models import decay_of, model_table, panels_of
+from ui.analyze.models import decay_of, model_table, panels_figure, panels_of
 from ui.analyze.one import scatter_figure
 from ui.match.pool import pool_for, view_of
 from ui.shared.presenter import Slide, SlideTable
@@ -106,7 +105,7 @@ def _errors(threshold: float) -> SlideTable:
 
 
 def _panels_figure(runs: Sequence[AnalysedRun], settings: Settings) -> go.Figure:
-    return plot_leakage_panels(panels_of(runs, settings), settings.models_axis, settings.threshold)
+    return panels_figure(panels_of(runs, settings), settings)
 
 
 def _decay_figure(family: Sequence[ModelEntry], settings: Settings) -> go.Figure:

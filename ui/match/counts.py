@@ -62,7 +62,13 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
         _metric(
             "Points found",
             f"{count.recovered} of {count.of}",
-            "Training points with a candidate of their class within the radius.",
+            f"Recall {count.recovered / count.of:.0%}: training points with a candidate of their class this near.",
+        )
+        _metric(
+            "Precision",
+            "–" if count.precision is None else f"{count.precision:.0%}, {_strays(count.strays)}",
+            f"Of the {count.kept} candidates left after clean-up (large multiplier, no two in one place), "
+            f"{count.settled} are at a training point of their class; the others are strays.",
         )
         _metric(
             "Chance: untrained",
@@ -75,16 +81,15 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
             "Other points of the same figure that a candidate comes as near to.",
         )
         _metric(
-            "Candidates at a training point",
-            f"{count.settled} of {count.kept}",
-            "Of all candidates left after clean-up: large multiplier, no two in one place.",
-        )
-        _metric(
             "AUC",
             "–" if pool.auc is None else f"{pool.auc:.2f}",
             "The chance that a training point is nearer to a candidate than another point is: 0.5 is guessing.",
         )
     st.caption(plain(f"All counts: a candidate of the point's class within {radius:g}; points need no SSIM and no B."))
+
+
+def _strays(count: int) -> str:
+    return "1 stray" if count == 1 else f"{count or 'no'} strays"
 
 
 def _other_window(count: LeakCount) -> str:

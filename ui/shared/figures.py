@@ -104,7 +104,7 @@ def on_page(
         paper_bgcolor=None,
         plot_bgcolor=None,
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": _THEME_COLOURS[GREY], "activecolor": _TEXT},
-        margin={"t": round(growth * (56 if below_title else 16)), "r": 16, "l": 0, "b": figure.layout.margin.b},
+        margin={"t": round(growth * (92 if below_title else 16)), "r": 16, "l": 0, "b": figure.layout.margin.b},
         legend_font={"size": text_size - 1, "color": _TEXT},
         hoverlabel_font_size=text_size,
     )

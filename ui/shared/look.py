@@ -26,6 +26,19 @@ _STYLE = """<style>
 </style>"""
 
 
+# Less of it: what belongs together is then seen at once on a projector.
+_TIGHT = """<style>
+[data-testid="stMainBlockContainer"] { padding: 3.4rem 2.5rem 1rem; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.4rem; }
+[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
+</style>"""
+
+
+def show_tight() -> None:
+    """Smaller margins, for pages that are one view."""
+    st.html(_TIGHT)
+
+
 def show_look() -> None:
     """Words that can be read in the dark theme and on a small screen; call it once on each page."""
     st.html(_STYLE)

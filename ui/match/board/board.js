@@ -64,8 +64,7 @@ class Board {
     this.followSliders();
     if (!held || this.threshold === null) this.threshold = data.threshold;
     this.drawn = null;
-    this.resize();
-    this.draw();
+    this.resize(); // which draws
   }
 
   // Streamlit's sliders tell the server when they are let go; what they show changes before that.
