@@ -19,6 +19,7 @@ BENCHMARKS = {
     "load": "200 queued runs, a store of 2,000, 20 visitors at once, 200 runs pooled in Match",
     "audit": "seconds and counts of audits of three models trained by somebody's own loop",
     "many_runs": "a store of 10,000 runs: the command `runs list` and every page",
+    "time_left": "whether the time left that runs of the default store showed was right",
 }
 
 

@@ -26,6 +26,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
+from recon_core.scheduling.time_left import replay
 from recon_core.store import RunState, RunStore
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -59,7 +60,8 @@ def measure(busy: bool = False) -> dict[str, float]:
         with _one_core_busy():
             beside = _round()
         found |= {f"busy_{name}": value for name, value in beside.items()}
-        found["busy_over_quiet_worst"] = max(beside[name] / found[name] for name in beside)
+        seconds = [name for name in beside if not name.startswith("time_left")]
+        found["busy_over_quiet_worst"] = max(beside[name] / found[name] for name in seconds)
     return {**found, "match_images": IMAGES}
 
 
@@ -79,7 +81,8 @@ def _round() -> dict[str, float]:
             finally:
                 context.close()
                 _stop_all(store)
-    return found
+        told = replay(store)
+    return {**found, **told.figures()}
 
 
 def _circle(page: Page, url: str, store: RunStore) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -16,6 +18,7 @@ from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.settings import choose_settings
 from ui.shared.look import show_tight
+from ui.shared.lecture import is_lecture, offer_lecture
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import recent_runs
@@ -29,7 +32,10 @@ def page() -> None:
         st.markdown(WHAT, width=860)
         first_steps()
         return
-    chosen = choose_runs(found)
+    if is_lecture():
+        offer_lecture()
+    with st.container(key="lecture-hides-runs" if is_lecture() else "match-runs"):
+        chosen = choose_runs(found)
     if chosen is None:
         st.info("Choose at least one reconstruction above.", icon=":material/arrow_upward:")
         return
@@ -47,22 +53,31 @@ def page() -> None:
 def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -> None:
     view = view_of(pool, config)
     large = st.container()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    key = "lecture-hides-order" if is_lecture() else "match-order"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=key):
         asked = choose_filter(view)
         order = choose_order(view, asked)
         shown = choose_page(order)
-    with actions:
+    with actions, out_of_sight("actions"):
+        if not is_lecture():
+            offer_lecture()
         offer_downloads(pool, view, shown, order, config)
         saved = matches_like(config, pool.source.default_factor)
         offer_run(config, saved)
-    if saved is not None:
-        show_saved(saved)
-    show_conditions(view, config.threshold)
+    with out_of_sight("words"):
+        if saved is not None:
+            show_saved(saved)
+        show_conditions(view, config.threshold)
     chosen = chosen_pair(len(view.ssim))
     show_pairs(view, shown, config.threshold, chosen)
     if chosen is not None:
         with large:
             show_pair(pool, view, chosen, order, config.threshold)
+
+
+def out_of_sight(what: str) -> AbstractContextManager[object]:
+    """Around what a lecture does without."""
+    return st.container(key=f"lecture-hides-{what}") if is_lecture() else nullcontext()
 
 
 def first_steps() -> None:

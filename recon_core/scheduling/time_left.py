@@ -148,8 +148,14 @@ class Tally(NamedTuple):
     right: int
 
     @property
-    def share(self) -> float:
-        return self.right / self.shown if self.shown else 1.0
+    def share(self) -> float | None:
+        """None where nothing was shown, which is neither right nor wrong."""
+        return self.right / self.shown if self.shown else None
+
+    def figures(self) -> dict[str, float]:
+        """For a benchmark; without a share where there is none."""
+        share = {} if self.share is None else {"time_left_within_factor_two": self.share}
+        return {**share, "time_left_runs": self.shown}
 
 
 def replay(store: RunStore, factor: float = 2.0) -> Tally:

@@ -87,9 +87,9 @@ def explained(start: float, decay: float, steps: int = 3000) -> Explained:
     Its neurons are ReLUs squared, sum_j a_j relu(w_j x)^2: homogeneous as in the papers, and without a kink at which
     gradient descent would go to and fro. Without biases.
 
-    `start` is the standard deviation of its initial weights, `decay` the lambda of lambda/2 |theta|^2 in the loss.
-    Steps go along the gradient and change the weights by a fixed share, so that small starts get away too. The
-    residual is |theta - sum lam_i y_i grad Phi(x_i)| / |theta| with the best multipliers >= 0 (Haim et al. 2022, Eq. 2).
+    `start` is the standard deviation of its initial weights, `decay` the lambda of lambda/2 |theta|^2. Steps go along
+    the gradient and change the weights by a fixed share, so that small starts get away too. The residual is
+    |theta - sum lam_i y_i grad Phi(x_i)| / |theta| with the best multipliers >= 0 (Haim et al. 2022, Eq. 2).
     """
     angles = np.radians(_ANGLES)
     x, y = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.array(_SIGNS)

@@ -57,7 +57,7 @@ def test_the_page_tells_all_of_it_and_its_figures_follow(own_store: Path) -> Non
         assert word in texts(app).lower().replace("kkt", "KKT"), word
     assert len(app.get("latex")) == 2
     assert "20 of 20 right" in texts(app)
-    app.slider(key="how_step").set_value(0).run()
+    app.select_slider(key="how_step").set_value(0).run()
     assert "At step 0" in texts(app)
     app.slider(key="how_lam").set_value(0.0).run()
     assert "100 candidates are kept, 62 of them" in texts(app)

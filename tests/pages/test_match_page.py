@@ -299,3 +299,12 @@ def test_damaged_candidates_are_a_sentence(store: RunStore, model: Run, leaked: 
     app = visit()
     assert "is damaged" in app.error[0].value
     assert not counts(app)
+
+
+def test_a_lecture_keeps_sliders_and_images_and_can_be_ended(store: RunStore, model: Run, leaked: Run) -> None:
+    app = visit(lecture="1")
+    assert app.slider(key="m_t").value == visit().slider(key="m_t").value
+    app.button(key="lecture-end").click()
+    settled(app)
+    assert "lecture" not in app.query_params
+    assert app.button(key="lecture-begin")

@@ -29,6 +29,7 @@ THRESHOLD, DISTANCE = 5.0, 0.03
 
 LIVE = ("c_live", "d_live")
 """In the address of a circle that was run here: its training run, for each slot."""
+_DRAWN = "circle-drawn-"
 _TURNED, _AGAIN = "circle-turned", "circle-again"
 _KEYS = ("c_two", *(f"{prefix}_{name}" for prefix in "cd" for name in ("n", "labels", "width", "decay", "seed")))
 
@@ -114,7 +115,22 @@ def choose(slot: int, turned: Callable[[int], None]) -> Choice:
         args=(slot,),
         **BOUND,
     )
-    return Choice(n=n, labels=labels, width=width, weight_decay=decay, seed=seed)
+    chosen = Choice(n=n, labels=labels, width=width, weight_decay=decay, seed=seed)
+    st.session_state[f"{_DRAWN}{slot}"] = chosen
+    return chosen
+
+
+def was_turned(slot: int) -> bool:
+    """Whether a knob says something else than when it was drawn last.
+
+    Streamlit calls back as well when a widget's value was taken out of the session and comes back as it was.
+    """
+    drawn, prefix = st.session_state.get(f"{_DRAWN}{slot}", DEFAULTS[slot]), ("c", "d")[slot]
+    names = {"n": "n", "labels": "labels", "width": "width", "decay": "weight_decay", "seed": "seed"}
+    return any(
+        st.session_state.get(f"{prefix}_{key}", getattr(drawn, name)) != getattr(drawn, name)
+        for key, name in names.items()
+    )
 
 
 def ask_to_run(slot: int, *, again: bool = False) -> None:
@@ -133,7 +149,7 @@ def asked_to_run() -> tuple[int, bool] | None:
 
 def forget_choice() -> None:
     """Open with the recording, whatever was chosen when the circle was left."""
-    for key in _KEYS:
+    for key in (*_KEYS, f"{_DRAWN}0", f"{_DRAWN}1"):
         st.session_state.pop(key, None)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.circle.choice import BOUND, LIVE, ask_to_run, choose, forget_choice
+from ui.circle.choice import BOUND, LIVE, ask_to_run, choose, forget_choice, was_turned
 from ui.circle.recording import RECORDED, show_recording
 from ui.shared.lecture import is_lecture, offer_lecture
 
@@ -49,6 +49,8 @@ def _head() -> str:
 
 def _turned(slot: int) -> None:
     """Every knob starts it anew, live."""
+    if not was_turned(slot):
+        return
     st.query_params.setdefault(LIVE[0], _ASKED)
     ask_to_run(slot)
 

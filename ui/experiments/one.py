@@ -35,7 +35,6 @@ def show_one(model_id: str) -> None:
         del st.query_params[OPENED]
         st.rerun()
     found = one_experiment(model_id)
-    st.title(plain(found.name), anchor=False)
     _show_actions(found)
     keep_fresh(lambda: _show(model_id), lambda: any(is_active(run.status) for run in one_experiment(model_id).runs))
     _show_notes(found)
@@ -73,6 +72,7 @@ def _show_actions(found: Experiment) -> None:
 
 def _show(model_id: str) -> None:
     found = one_experiment(model_id)
+    st.title(plain(found.name), anchor=False)  # kept fresh too: a run may be renamed elsewhere
     st.markdown(f"{count_text(found)} · {found.state}")
     show_pairs(found, _PAIRS)
     if found.varied:

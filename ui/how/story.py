@@ -37,14 +37,16 @@ def _margin(circle: ShippedCircle) -> None:
     st.header("A network goes on after it is right", anchor=False)
     st.markdown(
         "A classifier says *plus* where its output $\\Phi(\\theta; x)$ is above zero and *minus* where it is below. "
-        "The **margin** of a training sample $x_i$ with label $y_i = \\pm 1$ is $y_i\\,\\Phi(\\theta; x_i)$: above zero "
-        "if the answer is right, and the larger the surer. Training does not end when all answers are right. The loss can "
-        "always fall a little further, so margins go on growing, and the samples that lag behind, those with the "
-        "smallest margin, are the ones that still pull at the weights."
+        "The **margin** of a training sample $x_i$ with label $y_i = \\pm 1$ is $y_i\\,\\Phi(\\theta; x_i)$: above "
+        "zero if the answer is right, and the larger the surer. Training does not end when all answers are right. The "
+        "loss can always fall a little further, so margins go on growing, and the samples that lag behind, those with "
+        "the smallest margin, are the ones that still pull at the weights."
     )
     course = margin_course(circle)
-    place = st.slider("Up to training step", 0, len(course.steps) - 1, len(course.steps) - 1, key="how_step")
-    step, smallest = int(course.steps[place]), float(course.margins[place].min())
+    steps = course.steps.tolist()
+    step = st.select_slider("Up to training step", steps, steps[-1], key="how_step")
+    place = steps.index(step)
+    smallest = float(course.margins[place].min())
     right = int((course.margins[place] > 0).sum())
     st.caption(f"At step {step:,}: {right} of {len(circle.truth.points)} right, the smallest margin is {smallest:.2f}.")
     show_figure(plot_margins(course, place), name="margins", key="how_margins", height=_HEIGHT, show_title=False)
@@ -76,8 +78,9 @@ def _attack(circle: ShippedCircle) -> None:
         r"\nabla_\theta \Phi(\theta; x_j) \Big\|^2"
     )
     st.markdown(
-        "No image is looked at in doing so. Below is the recorded attack on the circle: with every step more of the "
-        "twenty points have a candidate near them."
+        "Nothing is known of the training set in doing so. Below is the recorded attack on the circle. It searches, "
+        "then starts over from what it found and refines that, where the curves fall; in the end all twenty points "
+        "have a candidate near them."
     )
     show_figure(plot_approach(approach(circle)), name="approach", key="how_approach", height=_HEIGHT, show_title=False)
     st.markdown(
