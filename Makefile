@@ -45,7 +45,7 @@ $(DEV_READY): requirements-dev.txt $(APP_READY)
 	@touch $@
 
 run: $(APP_READY)
-	@$(BIN)/python -m streamlit run app.py --server.port $(PORT)
+	@$(BIN)/python -m streamlit run serve.py --server.port $(PORT)
 
 style: $(DEV_READY)
 	@$(BIN)/python -m ruff check .

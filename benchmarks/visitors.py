@@ -11,7 +11,7 @@ from typing import Any, Self
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
-from websockets.typing import Subprotocol
+from websockets.typing import Origin, Subprotocol
 
 PATIENCE = 60.0
 _PROTOCOL = Subprotocol("streamlit")
@@ -31,6 +31,7 @@ class Visitor:
     """One open tab: a websocket of its own, on which it asks again whenever the page's timers say so."""
 
     def __init__(self, url: str, page: str = "", query: str = "") -> None:
+        self._origin = Origin(url)
         self._address, self._page, self._query = url.replace("http", "ws", 1) + "/_stcore/stream", page, query
         self._elements: dict[tuple[int, ...], tuple[str, Any]] = {}
         self._timers: dict[str, tuple[float, float]] = {}
@@ -44,7 +45,9 @@ class Visitor:
 
     def __enter__(self) -> Self:
         self._opened = contextlib.ExitStack()
-        self._socket = self._opened.enter_context(connect(self._address, subprotocols=[_PROTOCOL], max_size=None))
+        self._socket = self._opened.enter_context(
+            connect(self._address, origin=self._origin, subprotocols=[_PROTOCOL], max_size=None)
+        )
         self._ask("")
         return self
 

@@ -19,7 +19,7 @@ def dashboard(
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
 ) -> None:
     """Open the dashboard on the runs of this folder; Ctrl-C ends it, and runs go on."""
-    arguments = ["streamlit", "run", str(project_file("app.py")), "--server.port", str(port)]
+    arguments = ["streamlit", "run", str(project_file("serve.py")), "--server.port", str(port)]
     arguments += ["--server.headless", "true"] if headless else []
     os.environ[STORE_VARIABLE] = str(store_of(context).root.absolute())
     os.execv(sys.executable, [sys.executable, "-m", *arguments])

@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from recon_core.scheduling.killed import describer
 from recon_core.scheduling.protocol import Ended
 from recon_core.scheduling.queue import module_environment
-
-
-def _code(code: int) -> str:
-    return f"its process ended with code {code}"
 
 
 class WorkerProcess:
@@ -34,10 +31,10 @@ class WorkerProcess:
         errors: IO[bytes],
         *,
         own_session: bool = False,
-        describe: Callable[[int], str] = _code,
+        describe: Callable[[int], str] | None = None,
     ) -> None:
         """`own_session`: Ctrl-C in the terminal is meant for whoever asked, who then stops the workers."""
-        self._ended, self._describe = ended, describe
+        self._ended, self._describe = ended, describe or describer()
         self.current: str | None = None
         """Id of the run at hand."""
         self._process = subprocess.Popen(

@@ -23,7 +23,7 @@ def overview(results: StudyResults) -> str:
     trained = f", each trained on {_range(sizes)} images" if sizes else ""
     seeds = f"{len(plan.seeds)} seed" + ("s" if len(plan.seeds) > 1 else "")
     sentence = f"{done} of {len(rows)} models{trained}; {seeds} of each."
-    failed = [row for row in rows if row.state == "failed"]
+    failed = [row for row in rows if row.state in ("failed", "lost")]
     if failed:
         sentence += f" {len(failed)} failed: " + "; ".join(
             f"{_place(row.panel, row.point)}, seed {row.seed} ({row.message})" for row in failed[:3]

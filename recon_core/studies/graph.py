@@ -49,11 +49,15 @@ class StepState(StrEnum):
     ELSEWHERE = "another process works on it"
     DONE = "done"
     FAILED = "failed"
+    """By itself: it would fail again."""
+    LOST = "lost"
+    """Its process was killed, again and again; it can be taken up from its last checkpoint."""
     STOPPED = "cancelled"
     """By somebody who meant this run, not the study."""
 
 
-_ENDED = (StepState.DONE, StepState.FAILED, StepState.STOPPED)
+_WENT_WRONG = (StepState.FAILED, StepState.LOST, StepState.STOPPED)
+_ENDED = (StepState.DONE, *_WENT_WRONG)
 _ORDER = list(StepKind)
 
 
@@ -81,7 +85,7 @@ class Step:
     def hopeless(self) -> bool:
         """Waits for something that will not come."""
         return self.state is StepState.WAITING and any(
-            parent.hopeless or parent.state in (StepState.FAILED, StepState.STOPPED) for parent in self.parents
+            parent.hopeless or parent.state in _WENT_WRONG for parent in self.parents
         )
 
 
@@ -104,7 +108,7 @@ class CellSteps:
         if self.match.state is StepState.DONE:
             return StepState.DONE
         states = [step.state for step in self]
-        for state in (StepState.FAILED, StepState.STOPPED, StepState.RUNNING, StepState.ELSEWHERE):
+        for state in (*_WENT_WRONG, StepState.RUNNING, StepState.ELSEWHERE):
             if state in states:
                 return state
         return StepState.WAITING
@@ -294,7 +298,7 @@ class StepGraph:
         if step.tries < _MOST_TRIES:
             step.state = StepState.WAITING
         else:
-            self._fail(step, f"given up after {step.tries} tries: {message}")
+            step.state, step.message = StepState.LOST, f"given up after {step.tries} tries: {message}"
 
     def _fail(self, step: Step, message: str) -> None:
         step.state, step.message = StepState.FAILED, message

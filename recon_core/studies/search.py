@@ -215,6 +215,12 @@ def perform_search(
             message = f"{StopReason.CANCELLED}: python -m recon_core runs resume {run.id}"
             writer.finish(RunState.CANCELLED, None, message)
             return
+        if search.lost:
+            ended = f"{len(records) - len(search.lost)} of {config.settings.trials} trials ended"
+            parts = "; ".join(search.lost[:3]) + (f" and {len(search.lost) - 3} more" if len(search.lost) > 3 else "")
+            again = f"python -m recon_core runs resume {run.id}"
+            writer.finish(RunState.FAILED, None, f"incomplete, {ended}; lost: {parts}; go on with: {again}")
+            return
         pooled = search.pool()
     best = best_of(records)
     if best is None or pooled is None:
@@ -303,6 +309,8 @@ class _Search:
         self._open: dict[str, Trial] = {}
         self._tries: dict[int, int] = {}
         self._troubles: list[str] = []
+        self.lost: list[str] = []
+        """Trials whose process was killed again and again, and what is known of that."""
         self._picture = ""
         self._ended: dict[int, TrialRecord] = {}
 
@@ -357,6 +365,10 @@ class _Search:
             end = TrialEnd(result["state"], result["residual"], result["seconds"], rungs)
         elif self._still_held(run) or (trouble := self._trouble_of(trial, status, ended)) is None:
             again.append(self._noted(trial, run))
+            return
+        elif status.state is not RunState.FAILED:
+            # Killed again and again, which is no fault of its own: it stays under way, for a search that goes on.
+            self.lost.append(f"trial {trial.number + 1} (given up after {_MOST_TRIES} tries: {trouble})")
             return
         else:
             self._troubles.append(trouble)

@@ -30,6 +30,7 @@ _DOING = {
     StepKind.FLOOR: "attacking an untrained network for",
     StepKind.MATCH: "matching",
 }
+_NAMED = 3  # lost parts that a sentence names
 _POLL_SECONDS = 0.3
 
 
@@ -184,6 +185,7 @@ class _Study:
             self._writer.finish(RunState.CANCELLED, None, f"was stopped on request and can be resumed: {again}")
             return
         halted = [cell for cell in cells if cell.state is StepState.STOPPED]
+        lost = [cell for cell in cells if cell.state is StepState.LOST]
         failed = [cell for cell in cells if not cell.done and cell.state is not StepState.STOPPED]
         result: dict[str, Any] = {
             "name": self._plan.name,
@@ -198,6 +200,12 @@ class _Study:
         if halted:
             some = f"{message}; {len(halted)} were cancelled one by one, go on with: {again}"
             self._writer.finish(RunState.CANCELLED, None, some)
+        elif lost:
+            parts = "; ".join(f"{cell.id} ({cell.message})" for cell in lost[:_NAMED])
+            more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+            self._writer.finish(
+                RunState.FAILED, result, f"incomplete, {message}; lost: {parts}{more}; go on with: {again}"
+            )
         elif not done:
             self._writer.finish(RunState.FAILED, None, f"no model finished; {failed[0].message}")
         else:

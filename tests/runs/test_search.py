@@ -379,6 +379,32 @@ def test_what_does_not_fit_is_said(values: dict[str, Any], sentence: str) -> Non
         parse_config(SearchSettings, values)
 
 
+def test_a_search_that_lost_a_trial_has_failed_says_which_and_goes_on(store: RunStore, model: Run) -> None:
+    run, whole = (asked(store, model, trials=3, sampler=Sampler.RANDOM) for _ in range(2))
+    victims: set[Path] = set()
+
+    def killed_once_chosen(folder: Path, stop: StopFlag) -> str | None:
+        """The first trial that begins never gets anywhere."""
+        victims.add(folder if not victims else next(iter(victims)))
+        if folder not in victims:
+            return perform_in(folder, stop)
+        with Run(folder).writer() as writer:
+            writer.start(10)
+        return "its process was killed (signal 9)"
+
+    with run.writer() as writer:
+        executor = InlineExecutor(killed_once_chosen)
+        perform_search(run, writer, StopFlag(), lambda *told: None, None, lambda *wanted: executor)
+    status = run.status()
+    assert status.state is RunState.FAILED
+    assert "incomplete, 2 of 3 trials ended; lost: trial 1 (given up after" in status.message
+    assert "its process was killed (signal 9)" in status.message
+    assert f"runs resume {run.id}" in status.message
+    assert perform(run, StopFlag()) is RunState.DONE
+    perform(whole, StopFlag())
+    assert run.tensors("candidates")["candidates"].equal(whole.tensors("candidates")["candidates"])
+
+
 def test_killed_search_does_not_repeat_what_ended(store: RunStore, model: Run, gates: Gates) -> None:
     """A process killed in the middle of a trial, its journal torn; the next one goes on."""
     long = {"iterations": 200, "measure_every": 50}

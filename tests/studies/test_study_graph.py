@@ -199,7 +199,7 @@ def test_one_cancelled_run_is_left_and_one_whose_process_died_is_tried_again(sto
         assert step.state is StepState.STOPPED
         assert len(tried) == 1
     else:
-        assert (step.state, len(tried), len(set(tried))) == (StepState.FAILED, 2, 1)
+        assert (step.state, len(tried), len(set(tried))) == (StepState.LOST, 2, 1)
         assert "given up after 2 tries" in step.message
 
 

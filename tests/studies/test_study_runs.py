@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from recon_core.runs import StopFlag
+from recon_core.scheduling import Ended
 from recon_core.scheduling.local import LocalExecutor, local_places
 from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.studies.record import read_record
@@ -101,6 +102,38 @@ def test_what_fails_is_said_and_the_rest_is_done(store: RunStore) -> None:
     assert run.status().state is RunState.DONE
     assert run.status().message.startswith("2 of 3 models trained, attacked and matched; 1 failed")
     assert "diverged" in run.result()["failed"][0]["message"]
+
+
+class Killing(InlineExecutor):
+    """One training's process is killed whenever it begins."""
+
+    victim = ""
+
+    def wait(self, seconds: float) -> list[Ended]:
+        run = self._waiting
+        if run is not None and run.kind == "train":
+            self.victim = self.victim or run.id
+        if run is None or run.id != self.victim:
+            return super().wait(seconds)
+        self._waiting = None
+        with run.writer() as writer:
+            writer.start(10)
+        return [Ended(run.id, "its process was killed (signal 9)")]
+
+
+def test_a_study_that_lost_a_part_has_failed_says_which_and_goes_on(store: RunStore) -> None:
+    run = queued(store, floor=False)
+    executor = Killing()
+    do_study(run, executor)
+    status = run.status()
+    assert status.state is RunState.FAILED
+    assert "incomplete, 2 of 3 models" in status.message
+    assert "train: given up after 2 tries: its process was killed (signal 9)" in status.message
+    assert f"runs resume {run.id}" in status.message
+    rest = do_study(run)
+    assert run.status().state is RunState.DONE
+    assert rest.performed[0] == executor.victim
+    assert run.status().message == "3 of 3 models trained, attacked and matched"
 
 
 def test_a_study_of_failures_fails(store: RunStore) -> None:

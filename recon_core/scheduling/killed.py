@@ -1,0 +1,35 @@
+"""Why a process ended: its code, or the signal that killed it, and whether the system did so for want of memory."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+_COUNTERS = Path("/proc/vmstat")
+
+
+def killed_for_memory(counters: Path = _COUNTERS) -> int:
+    """How many processes this system has killed for want of memory; 0 where it does not say."""
+    try:
+        lines = counters.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(counts[0]) if counts and counts[0].isdecimal() else 0
+
+
+def describer(count: Callable[[], int] = killed_for_memory) -> Callable[[int], str]:
+    """For a process that starts now: words for the code it will end with."""
+    before = count()
+
+    def describe(code: int) -> str:
+        if code >= 0:
+            return f"its process ended with code {code}"
+        if -code != signal.SIGKILL:
+            return f"its process was killed by signal {-code}"
+        if count() > before:
+            return "its process was killed by the system, which had run out of memory; use fewer workers or less of it"
+        return "its process was killed by signal 9"
+
+    return describe
