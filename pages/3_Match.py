@@ -17,8 +17,8 @@ from ui.match.pairs import choose_order, choose_page, chosen_pair, show_pair, sh
 from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.settings import choose_settings
-from ui.shared.look import show_tight
 from ui.shared.lecture import is_lecture, offer_lecture
+from ui.shared.look import show_tight
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import recent_runs

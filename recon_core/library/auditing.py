@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from recon_core.attacks.registry import all_setting_names
 from recon_core.auditing.judging import Asked, Drawn, judge
@@ -98,7 +96,6 @@ def audit(
             audited(attacked, _name_of(model)),
             _drawn(found),
             control.network_inputs,
-            _inputs(control),
             samples,
             asked,
             lambda message: listener(None, message),
@@ -156,17 +153,9 @@ def _samples(data: object, held_out: Data | str | Path | None, attached: Attache
         return load_attached(attached, lambda message, fraction: listener(fraction, message))
 
 
-def _inputs(found: Reconstruction) -> Tensor:
-    """Candidates as the network takes them; of a known normalisation they come as centred pixels."""
-    if found.normalisation is None:
-        return found.candidates
-    return found.candidates / torch.tensor(found.normalisation.std)[:, None, None]
-
-
 def _drawn(found: Reconstruction) -> Drawn:
     return Drawn(
         candidates=found.network_inputs,
-        candidates=_inputs(found),
         confidence=found.confidence,
         recipe=found.settings.recipe,
         iterations=found.settings.iterations,

@@ -17,10 +17,9 @@ from recon_core.analysis.studies import (
     Measure,
     Spread,
     StudyCurve,
-    difference,
-    differences,
     StudyRow,
     difference,
+    differences,
     spread,
     trend,
 )
@@ -75,7 +74,6 @@ def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
 
 def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     """Any of the values will do, so all are compared with the first at once (Dunnett's intervals)."""
-    """The best of k values is picked, so its interval against the first one is Bonferroni's, of 1 - 0.05 / k."""
     good = _comparable(results, good)
     percent = good.measure is Measure.SHARE
     first = good.at(results.plan.points[0].label)
@@ -88,10 +86,8 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     surely = sum(_sign(one) is True for one in gains)
     sentence = (
         f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have more, {surely} of them surely, "
-        f"the most {_count(best)} at {best.label}; difference {_interval(gain)}, all values taken into account"
-        f"{_count(first)} at {first.label}; {len(higher)} of {len(others)} other values have more, the most "
-        f"{_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, "
-        f"the best of {len(others)} taken into account"
+        f"the most {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, all values taken "
+        "into account"
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
@@ -246,8 +242,6 @@ def _comparable(results: StudyResults, good: StudyCurve) -> StudyCurve:
 
 
 def _count(point: CurvePoint) -> str:
-    planar = all("of" in row.numbers and "floor_mean_image" not in row.numbers for row in point.rows)
-    return f"{point.spread} of {point.of} {'points' if planar else 'images'}"
     """With the chance level of these very models, and as a share, which compares where others saw more images."""
     found = [value for row in point.rows if (value := row.value(Measure.GOOD)) is not None]
     shares = [value for row in point.rows if (value := row.value(Measure.SHARE)) is not None]
@@ -255,7 +249,8 @@ def _count(point: CurvePoint) -> str:
     if any(_controls(row) for row in point.rows):
         notes.append(f"chance level {fmean(max(_controls(row), default=0.0) for row in point.rows):.3g}")
     said = f" ({', '.join(notes)})" if notes else ""
-    return f"{spread(found)} of {point.of} images{said}"
+    planar = all("of" in row.numbers and "floor_mean_image" not in row.numbers for row in point.rows)
+    return f"{spread(found)} of {point.of} {'points' if planar else 'images'}{said}"
 
 
 def _controls(row: StudyRow) -> list[float]:
