@@ -102,7 +102,7 @@ def test_a_machine_that_was_switched_off(
     with again.visit("Train") as visitor:  # whichever page is opened first
         visitor.wait_until(lambda page: "Train" in page.words)
     wait_for(lambda: state(other) is RunState.DONE)
-    wait_for(lambda: first.id in child.status().message)
+    wait_for(lambda: "which is interrupted; resume that one first" in child.status().message)
     assert state(child) is RunState.QUEUED
     with again.visit(query=f"run={first.id}") as visitor:
         visitor.wait_until(lambda page: "its process ended unexpectedly" in page.words)
