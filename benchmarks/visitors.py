@@ -35,8 +35,10 @@ class Visitor:
         self._address, self._page, self._query = url.replace("http", "ws", 1) + "/_stcore/stream", page, query
         self._elements: dict[tuple[int, ...], tuple[str, Any]] = {}
         self._timers: dict[str, tuple[float, float]] = {}
+        # What the script at work has drawn and timed so far.
+        self._drawn: set[tuple[int, ...]] = set()
+        self._timed: set[str] = set()
         self._messages: dict[str, ForwardMsg] = {}
-        self._asked_for: str | None = None
         self._page_hash = ""
         self.busy = True
         self.scripts = 0
@@ -101,7 +103,7 @@ class Visitor:
         if pressed is not None:
             widget = state.widget_states.widgets.add()
             widget.id, widget.trigger_value = pressed, True
-        self._asked_for, self.busy = fragment, True
+        self.busy = True
         self._socket.send(request.SerializeToString())
 
     def _ask_again(self) -> None:
@@ -126,25 +128,26 @@ class Visitor:
             self._messages[message.hash] = message
         kind = message.WhichOneof("type")
         if kind == "new_session":
-            self._begin(message.new_session.page_script_hash)
+            self.busy, self._page_hash = True, message.new_session.page_script_hash
+            self._drawn, self._timed = set(), set()
         elif kind == "delta":
             self._draw(tuple(message.metadata.delta_path), message.delta)
         elif kind == "auto_rerun":
             interval = message.auto_rerun.interval
             self._timers[message.auto_rerun.fragment_id] = (time.monotonic() + interval, interval)
+            self._timed.add(message.auto_rerun.fragment_id)
         elif kind == "page_info_changed":
             self._query = message.page_info_changed.query_string
         elif kind == "script_finished":
-            self.busy = False
-            self.scripts += 1
+            self._end(message.script_finished)
 
-    def _begin(self, page_hash: str) -> None:
-        """A script starts: what it will draw anew goes. A second one that nobody asked for draws the whole page."""
-        self.busy, self._page_hash = True, page_hash
-        if not self._asked_for:
-            self._elements.clear()
-            self._timers.clear()
-        self._asked_for = None
+    def _end(self, how: int) -> None:
+        """A script is over. One that drew the whole page leaves nothing of what was there before it."""
+        if how == ForwardMsg.FINISHED_SUCCESSFULLY:
+            self._elements = {path: found for path, found in self._elements.items() if path in self._drawn}
+            self._timers = {fragment: timer for fragment, timer in self._timers.items() if fragment in self._timed}
+        self.busy = False
+        self.scripts += 1
 
     def _draw(self, path: tuple[int, ...], delta: Any) -> None:
         if delta.WhichOneof("type") == "add_block":
@@ -154,6 +157,7 @@ class Visitor:
         kind = delta.new_element.WhichOneof("type")
         element: Any = getattr(delta.new_element, kind) if kind else None
         self._elements[path] = (kind or "empty", element)
+        self._drawn.add(path)
         if kind == "exception":
             self.failures.append(f"{element.type}: {element.message}")
         elif kind == "toast":

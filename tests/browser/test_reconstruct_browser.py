@@ -96,7 +96,7 @@ def test_start_watch_cancel_resume_and_find_again(dashboard, visit, filled: RunS
         seen.add(candidates(page).get_attribute("src"))
     expect(page.get_by_text("Scored with the training data, which the attack never sees.")).to_be_visible()
     expect(page.get_by_test_id("stMetricValue").filter(has_text=" of 10").first).to_be_visible()
-    expect(page.get_by_test_id("stProgress").first).to_contain_text("of 4,000")
+    expect(page.get_by_test_id("stMain").get_by_test_id("stProgress").first).to_contain_text("of 4,000")
 
     # Stopped where it was; a reload finds it so.
     page.get_by_role("button", name="Cancel", exact=True).click()

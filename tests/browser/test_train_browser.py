@@ -199,5 +199,7 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
 
 
 def progress_step(page: Page) -> int:
-    match = re.search(r"step ([\d,]+) of", page.get_by_test_id("stProgress").first.inner_text())
+    match = re.search(
+        r"step ([\d,]+) of", page.get_by_test_id("stMain").get_by_test_id("stProgress").first.inner_text()
+    )
     return int(match[1].replace(",", "")) if match else 0

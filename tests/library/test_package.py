@@ -17,7 +17,7 @@ from tests.processes import started, wait_for
 
 PROJECT = Path(__file__).parents[2]
 # All that a wheel is made of.
-SOURCES = ("recon_core", "ui", "pages", "assets", "docs", ".streamlit", "app.py")
+SOURCES = ("recon_core", "ui", "pages", "assets", "docs", ".streamlit", "app.py", "serve.py")
 ABOUT = ("pyproject.toml", "requirements.txt", "README.md", "LICENSE")
 CODE = (".py", ".html", ".css", ".js", ".toml", ".npz", ".typed")
 

@@ -155,7 +155,7 @@ class TestUnfinishedRun:
             writer.metrics({"step": 40, "log_loss": -1.5})
             writer.metrics({"step": 50, "log_loss": -2.5, "loss": 0.082})
             writer.progress(50, force=True)
-            (bar,) = visit().get("progress")
+            (bar,) = visit().main.get("progress")
             app = visit(run=run.id)
         assert bar.value == 25
         assert bar.text.startswith("step 50 of 200")

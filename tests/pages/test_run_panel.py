@@ -76,7 +76,7 @@ class TestStanding:
     def test_running_shows_progress_rate_and_what_it_says(self, store: RunStore) -> None:
         with at_work(store) as run:
             app = visit(run)
-        (bar,) = app.get("progress")
+        (bar,) = app.main.get("progress")
         assert bar.value == 25
         assert "step 25 of 100" in bar.text
         assert plain("log loss -3") in bar.text

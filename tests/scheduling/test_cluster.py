@@ -253,7 +253,7 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
         page.query_params["run"] = run.id
         page.switch_page("pages/2_Reconstruct.py").run()
         assert not page.exception
-        [bar] = page.get("progress")
+        [bar] = page.main.get("progress")
         assert "of 16 trials ended" in bar.proto.text
         page.button(key=f"cancel-{run.id}").click().run()
         wait_for(lambda: run.status().state is RunState.CANCELLED)

@@ -84,7 +84,7 @@ def work(run: Run) -> None:
 
 
 def hidden(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob(".*") if path.name != ".lock")
+    return sorted(path.name for path in folder.rglob(".*") if path.name not in (".lock", ".index.json", ".index.lock"))
 
 
 @pytest.fixture

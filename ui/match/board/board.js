@@ -5,7 +5,7 @@ const BINS = 40;
 const SPACE = { left: 30, right: 8, top: 12, bottom: 32 }; // pixels around the bars
 const SENDING = 150; // milliseconds between two words to the server while the line is dragged
 const NARROW = 900, SMALL = 64, LARGE = 84; // pixels: a grid below the first has small pictures
-const LOWEST = 380; // pixels, of a board that something large stands above
+const LOWEST = 340; // pixels, of a board that something large stands above
 const SVG = 'http://www.w3.org/2000/svg';
 
 const boards = new Map();
@@ -223,7 +223,7 @@ class Board {
     const host = this.parent.getRootNode().host ?? this.parent;
     const page = host.closest('[data-testid=stMain]');
     const top = this.root.getBoundingClientRect().top + (page?.scrollTop ?? window.scrollY);
-    const room = `${Math.max(LOWEST, Math.floor(window.innerHeight - top - 20))}px`;
+    const room = `${Math.max(LOWEST, Math.floor(window.innerHeight - top - 34))}px`;
     if (this.root.style.getPropertyValue('--room') !== room) this.root.style.setProperty('--room', room);
     if (this.data && this.threshold !== null) this.draw();
   }
