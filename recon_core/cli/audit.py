@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,7 +158,7 @@ def _data_settings(selected: list[str] | None, **options: Any) -> dict[str, Any]
 
 
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())
+    return None if path is None else str(Path(os.path.expanduser(path)).absolute())
 
 
 def _check_place(file: Path | None) -> None:

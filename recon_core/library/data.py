@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,7 +137,7 @@ def _named(source: str | Path, settings: dict[str, Any]) -> dict[str, Any]:
     text = str(source)
     if isinstance(source, str) and text in names and (not Source(text).needs_path or "path" in settings):
         return {"source": text}
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.is_dir():
         return {"source": Source.FOLDER, "path": text}
     if path.is_file():

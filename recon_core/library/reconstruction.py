@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def attack_model(
         raise InputError(f"a model is a TrainedModel, a run, a file or an nn.Module, got {type(model).__name__}")
     if isinstance(model, str) and is_id(model) and not Path(model).is_file():
         return model_of(_store_for(store).open(model))
-    return foreign_model(read_foreign(Path(model).expanduser(), input_shape, told).network, told)
+    return foreign_model(read_foreign(Path(os.path.expanduser(model)), input_shape, told).network, told)
 
 
 def _store_for(store: Store | None) -> RunStore:
@@ -341,7 +342,7 @@ def run_of(
         raise InputError(
             f"a module such as {type(model).__name__} is code, which a store does not keep; leave store out"
         )
-    file = Path(model).expanduser() if isinstance(model, str | Path) else _written(attacked.network, store)
+    file = Path(os.path.expanduser(model)) if isinstance(model, str | Path) else _written(attacked.network, store)
     shape = input_shape if isinstance(model, str | Path) else attacked.architecture.input_shape
     found = imported_before(store, file, shape, told)
     if found is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,7 +79,7 @@ class MemoryObserver:
 
 
 def store_of(store: Store) -> RunStore:
-    return store if isinstance(store, RunStore) else RunStore(Path(store).expanduser())
+    return store if isinstance(store, RunStore) else RunStore(Path(os.path.expanduser(store)))
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ def attached_data(source: str | Path, outputs: int, given: Mapping[str, Any]) ->
     elif text in Source.names() and not Source(text).needs_path:
         data["source"] = text
     else:
-        data |= _own(Path(text).expanduser())
+        data |= _own(Path(os.path.expanduser(text)))
     data.setdefault("task", Task.BINARY if outputs == 1 else Task.MULTICLASS)
     return parse_config(AttachedData, {"data": data, **own})
 
@@ -56,7 +57,7 @@ def load_attached(attached: AttachedData, progress: Progress | None = None) -> T
     if attached.held_out is None:
         return data
     asked = {"task": attached.data.task, "partition": attached.data.partition, "classes": attached.data.classes}
-    config = parse_config(DataConfig, {**_own(Path(attached.held_out).expanduser()), **asked})
+    config = parse_config(DataConfig, {**_own(Path(os.path.expanduser(attached.held_out))), **asked})
     return with_held_out(data, load_task(config, progress=progress, whole=True))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Audit:
 
     def save(self, path: str | Path) -> Path:
         """Write the report; the name ends in .html or .json."""
-        file = Path(path).expanduser()
+        file = Path(os.path.expanduser(path))
         if file.suffix not in (".html", ".json"):
             raise InputError(f"a report is an .html or a .json file, got {str(path)!r}; name it audit.html")
         file.write_text(self.to_html() if file.suffix == ".html" else self.to_json(), encoding="utf-8")

@@ -65,4 +65,4 @@ def test_two_circles_share_a_lecture(dashboard, visit) -> None:
     expect(page.get_by_text("Drop multipliers below")).to_be_hidden()
     assert fits(page)
     type_key(page, "l")
-    expect(page.get_by_text("Drop multipliers below")).to_be_visible()
+    expect(page.get_by_text("Drop multipliers below").first).to_be_visible()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def _data_fields() -> dict[str, Any]:
             help="A folder with a subfolder of images for each class, in the order of the outputs, or an .npz file "
             "with images and labels. All of its images are taken to be trained on.",
         )
-        given["source"] = str(Path(path.strip()).expanduser().absolute()) if path and path.strip() else None
+        given["source"] = str(Path(os.path.expanduser(path.strip())).absolute()) if path and path.strip() else None
     elif where == UPLOAD:
         upload = st.file_uploader(
             "Images and labels", type=["npz"], max_upload_size=MOST_MEGABYTES, key="a_npz",
@@ -146,7 +147,7 @@ def _further_fields() -> dict[str, Any]:
         help="Of the same classes. Needed for the membership tests where the set has no test images of its own.",
     )
     if held_out and held_out.strip():
-        given["held_out"] = str(Path(held_out.strip()).expanduser().absolute())
+        given["held_out"] = str(Path(os.path.expanduser(held_out.strip())).absolute())
     left, middle, right = st.columns(3)
     chosen = left.selectbox(
         "Normalisation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def settled(start: Start, given: Mapping[str, Any]) -> Values:
     values = merged(values, given)
     if path := lookup(values, "data.path"):
         # A worker may be started in another folder.
-        values["data"]["path"] = str(Path(path).expanduser().absolute())
+        values["data"]["path"] = str(Path(os.path.expanduser(path)).absolute())
     return values
 
 
