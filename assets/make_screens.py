@@ -7,22 +7,17 @@ as a moving one. Needs Chromium and the packages of requirements-dev.txt; some f
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
-import os
-import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from benchmarks.browsers import chromium, dashboard
 from recon_core.kinds import perform
 from recon_core.presets import find_preset
 from recon_core.runs import StopFlag
@@ -31,7 +26,6 @@ from recon_core.runs.circle import CircleSettings
 from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent / "screens"
-PROJECT = Path(__file__).parent.parent
 SIZE = {"width": 1280, "height": 800}
 FRAMES = 90
 FRAME_MILLISECONDS = 90
@@ -61,31 +55,6 @@ def make_runs(store: RunStore) -> dict[str, str]:
         "analyze": "Analyze",
         "studies": "Studies",
     }
-
-
-@contextlib.contextmanager
-def dashboard(root: Path) -> Iterator[str]:
-    """The app on a port of its own; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["streamlit", "run", "app.py", "--server.port", str(port), "--server.headless", "true"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", *words],
-        cwd=PROJECT,
-        env={**os.environ, "AFTERIMAGE_STORE": str(root)},
-        stdout=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}/"
-    try:
-        for _ in range(120):
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}_stcore/health", timeout=1):
-                break
-            time.sleep(0.5)
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def settle(page: Page) -> None:
@@ -136,18 +105,14 @@ def take_circle(page: Page, address: str) -> None:
 
 
 def main() -> int:
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser_path is None:
-        raise SystemExit("no Chromium was found; install it (Debian: apt-get install chromium)")
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="afterimage-") as folder:
+    # The browser first: where there is none, the runs are not made in vain.
+    with chromium() as browser, tempfile.TemporaryDirectory(prefix="afterimage-") as folder:
         views = make_runs(RunStore(Path(folder)))
-        with dashboard(Path(folder)) as address, sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        with dashboard(Path(folder)) as url:
             page = browser.new_page(viewport=SIZE)
-            take_pages(page, address, views)
-            take_circle(page, address)
-            browser.close()
+            take_pages(page, f"{url}/", views)
+            take_circle(page, f"{url}/")
     return 0
 
 

@@ -7,35 +7,29 @@ With `--busy` all of it once more while another process keeps one core busy.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page
 
+from benchmarks.browsers import START_SECONDS, chromium, dashboard
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.scheduling.time_left import replay
 from recon_core.store import RunState, RunStore
 
-PROJECT = Path(__file__).resolve().parent.parent
 SIZE = {"width": 1280, "height": 800}
 IMAGES, CANDIDATES_EACH = 500, 4
-START_SECONDS, PATIENCE = 120.0, 240.0
+PATIENCE = 240.0
 PAGES = ("Analyze", "Match", "Train", "Reconstruct", "Studies", "Home")
 MOVES = 5
-CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 # Components stand in shadow roots; `find` looks into all of them.
 FIND = """const find = (selector, root = document) => root.querySelector(selector)
@@ -69,8 +63,8 @@ def _round() -> dict[str, float]:
     found: dict[str, float] = {}
     with (
         tempfile.TemporaryDirectory(prefix="afterimage-") as folder,
-        _dashboard(Path(folder) / "runs") as url,
-        _chromium() as browser,
+        dashboard(Path(folder) / "runs") as url,
+        chromium() as browser,
     ):
         store = RunStore(Path(folder) / "runs")
         for part in (_circle, _cifar, _pages, _match):
@@ -246,52 +240,3 @@ def _one_core_busy() -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-@contextlib.contextmanager
-def _chromium() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if path is None:
-        raise RuntimeError("this needs Chromium, none was found (Debian: apt-get install chromium)")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        try:
-            yield browser
-        finally:
-            browser.close()
-
-
-@contextlib.contextmanager
-def _dashboard(root: Path) -> Iterator[str]:
-    """The app with that store on a port of its own; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["streamlit", "run", "app.py", "--server.port", str(port), "--server.headless", "true"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", *words],
-        cwd=PROJECT,
-        env={**os.environ, "AFTERIMAGE_STORE": str(root)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _healthy(url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the app did not start within {START_SECONDS:g} s")
-            time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/_stcore/health", timeout=2):
-            return True
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False
