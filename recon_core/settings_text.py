@@ -13,6 +13,8 @@ import yaml
 from recon_core.errors import InputError
 
 MOST_BYTES = 100_000
+LEFT_OUT = "(left out at import)"
+"""What stands in an imported config where a path was: no file says what is read on this machine."""
 _DEEPEST = 40
 """Brackets within brackets; the time YAML takes grows with the square of their number."""
 _LARGEST = 2**63

@@ -12,12 +12,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recon_core.config import TrainConfig, parse_config
+from recon_core.data import load_task
 from recon_core.errors import InputError
-from recon_core.runs import progress
+from recon_core.kinds import perform
+from recon_core.runs import StopFlag, progress
 from recon_core.runs.commands import repeat_command
+from recon_core.runs.requests import create_training
 from recon_core.store import RunState, RunStore
 from recon_core.studies.requests import create_search
 from recon_core.studies.search import SearchConfig
@@ -210,3 +214,64 @@ class TestNoFile:
         run = sender.create("train", {})
         (tmp_path / "link.zip").symlink_to(sender.export(run.id, tmp_path / "real.zip"))
         assert [arrived.id for arrived in RunStore(own_store).import_zip(tmp_path / "link.zip")] == [run.id]
+
+
+class TestPath:
+    """The images of an imported run are those that the user of this machine attaches."""
+
+    def images(self, path: Path) -> Path:
+        draw = np.random.default_rng(0)
+        np.savez(path, images=draw.integers(0, 256, (12, 6, 6), dtype=np.uint8), labels=np.arange(12) % 2)
+        return path
+
+    def sent(self, sender: RunStore, folder: Path) -> Path:
+        """A training on an .npz of the sender's that was stopped before it began; that file is here as well."""
+        config = parse_config(
+            TrainConfig,
+            {
+                "data": {"source": "npz", "path": str(self.images(folder / "secret.npz")), "n": 6},
+                "model": {"widths": [4]},
+                "training": {"epochs": 2, "recipe": "sgd", "learning_rate": 0.01},
+            },
+        )
+        return sender.export(create_training(sender, config).id, folder / "sent.zip")
+
+    def test_a_resumed_import_reads_nothing_of_this_machine(self, cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+        code, out, said = cli("runs", "import", str(self.sent(sender, tmp_path)))
+        run_id = out.strip()
+        assert code == 0
+        assert f"left out on import, it is not for a file to say: data.path: {tmp_path}/secret.npz" in said
+        for command in ("resume", "repeat"):
+            code, _, said = cli("runs", command, run_id, "--quiet")
+            assert code == 2
+            assert "left out when it was imported" in said
+            assert f"runs attach {run_id} PATH" in said
+            assert said.count("\n") == 1
+        assert len(RunStore(tmp_path / "runs").list()) == 1
+
+    def test_attached_it_goes_on(self, cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+        run_id = told(cli, "runs", "import", str(self.sent(sender, tmp_path))).strip()
+        own = self.images(tmp_path / "own.npz")
+        assert str(own) in told(cli, "runs", "attach", run_id, str(own))
+        assert cli("runs", "resume", run_id, "--quiet")[0] == 0
+        assert json.loads(told(cli, "runs", "show", run_id, "--json"))["config"]["data"]["path"] == str(own)
+
+    def test_a_checkpoint_is_a_path_too(self, cli: Cli, sender: RunStore, tmp_path: Path) -> None:
+        theirs = imported_model(sender, tmp_path)
+        unread = sender.create("model", theirs.config)
+        run_id = told(cli, "runs", "import", str(sender.export(unread.id, tmp_path / "model.zip"))).strip()
+        assert cli("runs", "resume", run_id, "--quiet")[0] == 2
+        told(cli, "runs", "attach", run_id, theirs.config["path"])
+        assert cli("runs", "resume", run_id, "--quiet")[0] == 0
+
+    def test_whoever_needs_the_images_of_a_finished_one_says_so(
+        self, cli: Cli, sender: RunStore, tmp_path: Path
+    ) -> None:
+        archive = self.sent(sender, tmp_path)
+        [summary] = sender.list()
+        assert perform(sender.open(summary.id), StopFlag()) is RunState.DONE
+        archive = sender.export(summary.id, archive)
+        run_id = told(cli, "runs", "import", str(archive)).strip()
+        data = parse_config(TrainConfig, RunStore(tmp_path / "runs").open(run_id).config).data
+        with pytest.raises(InputError, match="left out when the run was imported; attach your own with"):
+            load_task(data)

@@ -181,6 +181,7 @@ def resume(
     from recon_core.scheduling import move
 
     run = store_of(context).open(run_id)
+    run.refuse_without_path()
     move(run, {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus})
     perform_and_report(run, quiet)
 
@@ -194,9 +195,21 @@ def repeat(
 
     store = store_of(context)
     old = store.open(run_id)
+    old.refuse_without_path()
     name = None if old.name == old.id else old.name
     new = store.create(old.kind, old.config, name=name, parents=old.parents, command=_command(old))
     perform_and_report(new, quiet)
+
+
+@app.command()
+def attach(
+    context: typer.Context,
+    run_id: RunId,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file that it is to read.")],
+) -> None:
+    """Give an imported run images, or a checkpoint, of this machine: the sender's path was left out at import."""
+    store_of(context).attach(run_id, path)
+    out().print(f"{run_id} now reads {path.absolute()}", markup=False)
 
 
 @app.command()

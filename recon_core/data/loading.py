@@ -14,6 +14,7 @@ from recon_core.data.tasks import cut_task, plan_task
 from recon_core.data.torchvision_sets import FULL_SETS, read_full
 from recon_core.data.types import Progress, SourceInfo, TaskData
 from recon_core.errors import InputError
+from recon_core.settings_text import LEFT_OUT
 
 
 def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bool = False) -> TaskData:
@@ -21,7 +22,7 @@ def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bo
 
     What can be said without pixels is said first: a request that cannot be met downloads nothing.
     """
-    reader = _reader(config.source)
+    reader = _reader(config.source, config.path)
     if reader.points is not None:
         return reader.points(config)
     assert reader.images is not None
@@ -31,10 +32,15 @@ def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bo
 
 def describe_source(source: str, path: str | None = None) -> SourceInfo:
     """Classes, counts and shape of a source; `path` for the user's own. Pixels are read of one image at most."""
-    return _reader(source).describe(path)
+    return _reader(source, path).describe(path)
 
 
-def _reader(source: str) -> Reader:
+def _reader(source: str, path: str | None) -> Reader:
+    if path == LEFT_OUT:
+        raise InputError(
+            "these images were left out when the run was imported; attach your own with: "
+            "python -m recon_core runs attach RUN PATH"
+        )
     if source not in READERS:
         raise InputError(f"nothing here reads source {source!r}; there are {', '.join(READERS)}")
     return READERS[source]

@@ -189,6 +189,7 @@ def perform_import(
 ) -> None:
     """Copy a checkpoint into the store; from there on it is like a model trained here."""
     config = parse_config(ImportConfig, run.config)
+    run.refuse_without_path()
     path = Path(config.path)
     writer.start(1)
     foreign = read_foreign(path, config.input_shape, config.told)

@@ -91,6 +91,7 @@ def submit(run: Run, priority: Priority | None = None) -> None:
 
 def resume(run: Run) -> None:
     """Put a run that ended early back into the queue; it goes on from its last checkpoint."""
+    run.refuse_without_path()
     with run.writer() as writer:
         writer.requeue()
     submit(run)

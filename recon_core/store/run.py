@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon_core.errors import InputError
 from recon_core.store import layout, lock
 from recon_core.store.files import DamagedError, explaining, is_temporary, last_lines, read_json, read_object
-from recon_core.store.foreign import Imported, mark_of
+from recon_core.store.foreign import Imported, lacks_path, mark_of, with_path
 from recon_core.store.metrics import read_metrics
 from recon_core.store.notes import Notes, read_notes
 from recon_core.store.private import touch_private
@@ -88,8 +88,24 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
+        """What it was asked to do; of an imported run, with the path that was attached to it since."""
         with self._naming_damage():
-            return read_object(self.dir / layout.CONFIG)
+            config = read_object(self.dir / layout.CONFIG)
+        mark = mark_of(self.dir)
+        return with_path(config, mark.attached) if mark is not None and mark.attached else config
+
+    @property
+    def lacks_path(self) -> bool:
+        """Whether what it reads was left out at import and nothing was attached in its place."""
+        return self.imported is not None and lacks_path(self.config)
+
+    def refuse_without_path(self) -> None:
+        """Say how to go on with an imported run that cannot read what it needs."""
+        if self.lacks_path:
+            raise InputError(
+                f"what run {self.id} reads was left out when it was imported; attach your own with: "
+                f"python -m recon_core runs attach {self.id} PATH"
+            )
 
     def status(self) -> Status:
         """How far it is. A run that says running while no process holds its lock is interrupted."""

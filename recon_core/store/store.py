@@ -15,6 +15,7 @@ from recon_core.store import layout, lock
 from recon_core.store.archive import Judge, ZipLimits, export_runs, import_runs
 from recon_core.store.check import Problem, check_store
 from recon_core.store.files import explaining, remove_tree, sync_folder, write_atomic, write_json
+from recon_core.store.foreign import attach_path
 from recon_core.store.ids import checked_id, checked_name, is_id, new_id
 from recon_core.store.notes import Notes, checked_notes, write_notes
 from recon_core.store.private import link_error, private_folder, refuse_links_in
@@ -131,6 +132,11 @@ class RunStore:
         checked = checked_notes(notes)
         with gate(self.root, exclusive=True):
             write_notes(self._folder(run_id), checked)
+
+    def attach(self, run_id: str, path: Path) -> None:
+        """Let an imported run read `path`, its images or its file, in place of the one that was left out."""
+        with gate(self.root, exclusive=True):
+            attach_path(self._folder(run_id), path)
 
     def dependents(self, run_id: str) -> builtins.list[RunSummary]:
         """Runs made from this one, and from those, and so on; the newest first."""

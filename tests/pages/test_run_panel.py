@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -204,3 +205,15 @@ class TestActions:
         app.run()
         (error,) = app.error
         assert run.id in error.value.replace("\\", "")
+
+
+def test_what_an_imported_run_reads_is_asked_for(store: RunStore, tmp_path: Path) -> None:
+    sender = RunStore(tmp_path / "theirs")
+    sent = sender.create("train", {"data": {"path": "/home/theirs"}})
+    [run] = store.import_zip(sender.export(sent.id, tmp_path / "sent.zip"))
+    app = visit(run)
+    assert "left out when it was imported" in app.info[0].value
+    app.text_input(key=f"path-{run.id}").input(str(tmp_path))
+    next(button for button in app.button if button.label == "Attach").click().run()
+    assert run.config == {"data": {"path": str(tmp_path)}}
+    assert not app.info

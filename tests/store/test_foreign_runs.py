@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from recon_core.errors import InputError
+from recon_core.scheduling import queue
+from recon_core.settings_text import LEFT_OUT
 from recon_core.store import Run, RunState, RunStore, ZipLimits
 
 ADDRESS = "ray://203.0.113.7:10001"
@@ -156,3 +158,47 @@ class TestDropped:
         else:
             assert ADDRESS not in (arrived.dir / "config.json").read_text()
         assert os.listdir(other.root) == [".lock"] or len(other.list()) == 1
+
+
+class TestPaths:
+    """What a run reads is not for a file to say; the user attaches it."""
+
+    def arrived(self, store: RunStore, other: RunStore, folder: Path, config: dict[str, Any]) -> Run:
+        [run] = other.import_zip(store.export(stopped(store, config, "train").id, folder))
+        return run
+
+    def test_paths_are_left_out_wherever_they_stand(self, store: RunStore, other: RunStore, tmp_path: Path) -> None:
+        asked = {"data": {"source": "folder", "path": "/home/a"}, "plan": {"base": {"data.path": "/home/a"}}}
+        run = self.arrived(store, other, tmp_path, {**asked, "attached": {"held_out": "/home/b"}})
+        assert "/home" not in (run.dir / "config.json").read_text()
+        assert run.config["data"] == {"source": "folder", "path": LEFT_OUT}
+        assert run.config["attached"] == {"held_out": None}
+        assert run.imported is not None
+        assert set(run.imported.dropped) == {
+            *("data.path: /home/a", "plan.base.data.path: /home/a", "attached.held_out: /home/b")
+        }
+        with pytest.raises(InputError, match=f"left out when it was imported; attach .* runs attach {run.id} PATH"):
+            queue.resume(run)
+        assert run.status().state is RunState.CANCELLED
+
+    def test_a_path_of_none_is_not_missed(self, store: RunStore, other: RunStore, tmp_path: Path) -> None:
+        run = self.arrived(store, other, tmp_path, {"data": {"source": "circle", "path": None}})
+        assert not run.lacks_path
+        with pytest.raises(InputError, match="nothing was left out"):
+            other.attach(run.id, tmp_path)
+
+    def test_one_is_attached_and_stays_here(self, store: RunStore, other: RunStore, tmp_path: Path) -> None:
+        run = self.arrived(store, other, tmp_path, {"data": {"path": "/home/a"}})
+        with pytest.raises(InputError, match="there is nothing at"):
+            other.attach(run.id, tmp_path / "not there")
+        other.attach(run.id, tmp_path)
+        assert run.config == {"data": {"path": str(tmp_path)}}
+        assert not run.lacks_path
+        assert other.check() == []
+        [further] = RunStore(tmp_path / "third").import_zip(other.export(run.id, tmp_path / "again.zip"))
+        assert further.config == {"data": {"path": LEFT_OUT}}
+
+    def test_one_path_does_not_stand_for_two(self, store: RunStore, other: RunStore, tmp_path: Path) -> None:
+        run = self.arrived(store, other, tmp_path, {"cells": [{"data.path": "/a"}, {"data.path": "/b"}]})
+        with pytest.raises(InputError, match="read from 2 paths"):
+            other.attach(run.id, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import streamlit as st
 
@@ -58,6 +59,8 @@ def _pace(status: Status) -> str:
 
 def show_actions(run: RunDetails) -> None:
     """Cancel or resume, settings into a form, another name, deletion."""
+    if run.lacks_path:
+        _show_attaching(run)
     with st.container(horizontal=True, gap="small"):
         if is_active(run.status) and st.button("Cancel", key=f"cancel-{run.id}", icon=":material/stop_circle:"):
             _do(lambda: queue.cancel(_open(run.id)), "It had already ended.")
@@ -89,6 +92,15 @@ def show_actions(run: RunDetails) -> None:
                 _do(lambda: RunStore(default_root()).rename(run.id, name or ""))
         with st.popover("Delete", icon=":material/delete:", disabled=run.status.state is RunState.RUNNING):
             _show_deletion(run)
+
+
+def _show_attaching(run: RunDetails) -> None:
+    """Asks for what an imported run reads: no zip says which folder of this machine that is."""
+    st.info("What this run reads was left out when it was imported; attach your own to go on.", icon=":material/link:")
+    with st.form(f"attach-{run.id}", border=False, enter_to_submit=True):
+        path = st.text_input("Folder, .npz file or checkpoint on this machine", key=f"path-{run.id}")
+        if st.form_submit_button("Attach") and path:
+            _do(lambda: RunStore(default_root()).attach(run.id, Path(path).expanduser()))
 
 
 def _show_deletion(run: RunDetails) -> None:

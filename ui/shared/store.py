@@ -12,6 +12,7 @@ from recon_core.errors import InputError
 from recon_core.runs import baseline_runs
 from recon_core.runs.titles import own_name, title_of, titles
 from recon_core.store import Run, RunStore, RunSummary, Status, default_root
+from recon_core.store.foreign import lacks_path
 from ui.shared.cached import store_read
 
 LOG_LINES = 20
@@ -36,6 +37,8 @@ class RunDetails:
     result: dict[str, Any]
     last_metrics: dict[str, Any]
     log: tuple[str, ...]
+    lacks_path: bool
+    """What it reads was left out at import, and nothing was attached since."""
     faults: tuple[str, ...]
 
 
@@ -95,6 +98,7 @@ def _read(run: Run, name: str, own: str) -> RunDetails:
     if fault:  # nothing of it is drawn
         faults.append(f"run {run.id} was imported and makes no sense: {fault}")
     rows = run.metrics(tail=1) if not fault else []
+    config = {} if fault else whole(lambda: run.config)
     return RunDetails(
         id=run.id,
         name=name,
@@ -105,10 +109,11 @@ def _read(run: Run, name: str, own: str) -> RunDetails:
         command=run.command,
         versions=run.versions,
         status=run.status(),
-        config={} if fault else whole(lambda: run.config),
+        config=config,
         result={} if fault else whole(run.result),
         last_metrics=rows[-1] if rows else {},
         log=tuple(run.log_tail(LOG_LINES)),
+        lacks_path=lacks_path(config),
         faults=tuple(faults),
     )
 
