@@ -3,18 +3,26 @@
 Each run is a process of its own that outlives this one. A slot is a lock which its worker inherits and holds
 until it dies, so that a second scheduler, after the first was killed, counts the same slots as taken. LOCK is
 the open file with which this process inherits its own lock, see `recon_core.scheduling.queue.ensure_scheduler`.
+
+A second process stands by and waits for that lock: the kernel gives it away when the scheduler is killed, and whoever
+stood by is the scheduler from then on. One that is killed while it stands by is replaced. Both at once are followed by
+whoever opens a page or submits a run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NoReturn
 
 from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.titles import title_of
@@ -53,10 +61,12 @@ class Scheduler:
         self._root = root
         self._workers: list[_Worker] = []
 
-    def work(self) -> None:
+    def work(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Until nothing is left to do; `meanwhile` is called at every look."""
         while self.hand_out() or self._workers:
             time.sleep(_POLL_SECONDS)
             self.reap()
+            meanwhile()
 
     def hand_out(self) -> bool:
         """Start what can start now. Whether something is left that will start without anybody's doing."""
@@ -185,17 +195,59 @@ def _drop(ticket: Ticket) -> None:
         ticket.path.unlink(missing_ok=True)
 
 
+class _Successor:
+    """A process that stands by for the end of this one, which holds the scheduler's lock as `handle`."""
+
+    def __init__(self, root: Path, handle: int) -> None:
+        self._root, self._handle = root, handle
+        self._pid: int | None = None
+
+    def keep(self) -> None:
+        """See that somebody stands by."""
+        if self._pid is not None and os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            return
+        self._pid = None
+        with contextlib.suppress(OSError):  # no room for another process now; asked again at the next look
+            self._pid = os.fork()
+        if self._pid == 0:
+            self._stand_by()
+
+    def dismiss(self) -> None:
+        """This process ends by itself: nobody is to follow it."""
+        if self._pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+            self._pid = None
+
+    def _stand_by(self) -> NoReturn:
+        code = 1
+        try:
+            os.close(self._handle)  # or this process itself would keep the lock held
+            code = _serve(self._root, lock.await_lock(scheduler_lock(self._root)))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)  # not into what the process before was about to do
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) not in (1, 2) or not all(map(str.isdecimal, arguments[1:])):
         sys.stderr.write("usage: python -m recon_core.scheduling.scheduler STORE [LOCK]\n")
         return 2
     root = Path(arguments[0]).absolute()
+    return _serve(root, int(arguments[1]) if len(arguments) == 2 else lock.acquire(scheduler_lock(root)))
+
+
+def _serve(root: Path, handle: int | None) -> int:
+    """Be the scheduler, whose lock is held as `handle`, for as long as there is something to do."""
     scheduler = Scheduler(root)
-    handle = int(arguments[1]) if len(arguments) == 2 else lock.acquire(scheduler_lock(root))
     while handle is not None:
+        successor = _Successor(root, handle)
         try:
-            scheduler.work()
+            scheduler.work(successor.keep)
         finally:
+            successor.dismiss()
             os.close(handle)
         # Whoever put up a ticket while this process was leaving found the lock still held and started nobody.
         if not any(scheduler.prospect(ticket) in (Prospect.READY, Prospect.WAITING) for ticket in tickets(root)):

@@ -36,6 +36,15 @@ def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
     return handle
 
 
+def await_lock(path: Path) -> int:
+    """Take `path`'s lock as `acquire` does, however long its holder lives."""
+    with explaining(path):
+        handle = open_private(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    sign(handle, os.getpid())
+    return handle
+
+
 def sign(handle: int, pid: int) -> None:
     """Write down who holds a lock: whoever took it, or the process it was handed on to."""
     with contextlib.suppress(OSError):  # only for messages; a full disk must not keep a run from being deleted

@@ -31,7 +31,6 @@ from tests.faults.apps import (
     attack_on,
     processes_of,
     resume_in,
-    scheduler_of,
     small_disk,
     state,
     unhealed,
@@ -89,9 +88,8 @@ def test_a_machine_that_was_switched_off(
     resume_in(app, first)
     for run in (child, other):
         queue.submit(run)
-    arrival = gate.wait_one()
-    for pid in (scheduler_of(store), arrival.pid):  # the scheduler first, or it would start the next
-        os.kill(pid, signal.SIGKILL)
+    gate.wait()
+    end_processes(store.root)  # all at once: whoever is left follows those that were killed
     app.kill()
     wait_for(lambda: state(first) is RunState.INTERRUPTED)
     gate.forget()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recon_core import worker
@@ -17,6 +19,7 @@ from recon_core.scheduling import queue, scheduler
 from recon_core.scheduling.scheduler import Scheduler
 from recon_core.scheduling.slots import Slot, slots
 from recon_core.store import Run, RunState, RunStore, lock
+from tests.faults.apps import scheduler_of
 from tests.gates import Gates
 from tests.processes import end_processes, wait_for
 
@@ -65,6 +68,26 @@ def spawned(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
 
 def state(run: Run) -> RunState:
     return run.status().state
+
+
+def schedulers(store: RunStore) -> set[int]:
+    """The one at work, and who stands by."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if "recon_core.scheduling.scheduler" in words and str(store.root) in words:
+                found |= {process.pid} if process.status() != psutil.STATUS_ZOMBIE else set()
+    return found
+
+
+def end_schedulers(store: RunStore) -> None:
+    """All at once: whoever is left follows those that were killed."""
+    while found := schedulers(store):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: dispatcher_gone(store))
 
 
 def dispatcher_gone(store: RunStore) -> bool:
@@ -125,8 +148,7 @@ def test_a_killed_dispatcher_leaves_its_worker_and_the_next_one_counts_its_slot(
     queue.submit(first)
     queue.submit(second)
     gate.wait()
-    os.kill(int(lock.holder(queue.scheduler_lock(store.root))), signal.SIGKILL)
-    wait_for(lambda: dispatcher_gone(store))
+    end_schedulers(store)
     started: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(scheduler, "_spawn", lambda run, *place: started.append(run.id))
@@ -139,6 +161,40 @@ def test_a_killed_dispatcher_leaves_its_worker_and_the_next_one_counts_its_slot(
     queue.cancel(first)
     wait_for(lambda: state(second) is RunState.DONE)
     assert (second.status().started or "") > (first.status().updated or "")
+
+
+def test_a_killed_scheduler_is_followed_by_another_without_anybodys_doing(store: RunStore, gates: Gates) -> None:
+    first, second = store.create("train", _ENDLESS), store.create("train", _SMALL)
+    gate = gates.close("train", words=(first.id,))
+    queue.submit(first)
+    queue.submit(second)
+    gate.wait()
+    killed = []
+    for _ in range(3):  # its followers too
+        wait_for(lambda: len(schedulers(store)) == 2, what="another that stands by")
+        killed.append(scheduler_of(store))
+        os.kill(killed[-1], signal.SIGKILL)
+        wait_for(lambda: scheduler_of(store) not in killed and not dispatcher_gone(store))
+    assert (state(first), state(second)) == (RunState.RUNNING, RunState.QUEUED)
+    queue.cancel(first)
+    wait_for(lambda: state(second) is RunState.DONE)
+    wait_for(lambda: not schedulers(store), what="the end of all schedulers")
+
+
+def test_who_stands_by_is_replaced(store: RunStore, gates: Gates) -> None:
+    run = store.create("train", _SMALL)
+    gate = gates.close("train")
+    queue.submit(run)
+    gate.wait()
+    wait_for(lambda: len(schedulers(store)) == 2)
+    working = scheduler_of(store)
+    (standing_by,) = schedulers(store) - {working}
+    os.kill(standing_by, signal.SIGKILL)
+    wait_for(lambda: len(schedulers(store) - {standing_by}) == 2)
+    assert scheduler_of(store) == working
+    gate.open()
+    wait_for(lambda: state(run) is RunState.DONE)
+    wait_for(lambda: not schedulers(store))
 
 
 def test_a_killed_worker_shows_and_resumes(store: RunStore, gates: Gates) -> None:
