@@ -7,13 +7,15 @@ slider; `Matching.good` touches no pixels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self
 
 import torch
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from recon_core.config import Frozen
 from recon_core.errors import InputError
 from recon_core.matching.assignment import Assignment, assign
 from recon_core.matching.merging import Stack, Vote, stack
@@ -39,51 +41,49 @@ class Protocol(StrEnum):
     """Haim et al. 2022, App. B.3: stretch, vote over all with a correlation above ncc_share of the best."""
 
 
-E = TypeVar("E", bound=StrEnum)
+class MatchChoices(Frozen):
+    """How candidates become reconstructions and how those are scored, apart from the merge factor."""
 
+    protocol: Protocol = Field(Protocol.BUZAGLO, description="which paper's way of merging candidates")
+    ncc_share: float = Field(
+        0.9, description="protocol haim: candidates are merged above this share of the best correlation"
+    )
+    vote: Vote = Field(Vote.MEAN, description="merged into their mean, their median, or the best alone")
+    ssim: SsimKind = Field(SsimKind.WANG, description="window of SSIM: wang (11x11) or authors (3x3)")
+    search_size: SearchSize = Field(SearchSize.FULL, description="size of the images that neighbours are searched on")
+    assignment: Assignment = Field(Assignment.FREE, description="whether a candidate may serve several training images")
+    max_merged: int | None = Field(None, description="most candidates merged into one; as many as feasible if unset")
+    """Nearest first; None for as many as a merge can do while a slider moves (`neighbours_kept`: 13,981 for 50
+    images of 3x32x32, 1,398 for 500). The papers set no limit, yet where nothing was reconstructed nearly all
+    candidates of a large pool are within B of the nearest. `Matching.capped` tells where the limit bit; there SSIM may
+    be overstated, the nearest being picked for likeness."""
 
-@dataclass(frozen=True)
-class MatchSettings:
-    """How candidates become reconstructions and how those are scored; checked when made."""
-
-    protocol: Protocol = Protocol.BUZAGLO
-    merge_factor: float = 1.1
-    """The paper's B; 1.1 for dense networks, 1.5 for convolutional ones. Protocol buzaglo only."""
-    ncc_share: float = 0.9
-    """Protocol haim only."""
-    vote: Vote = Vote.MEAN
-    ssim: SsimKind = SsimKind.WANG
-    search_size: SearchSize = SearchSize.FULL
-    assignment: Assignment = Assignment.FREE
-    max_merged: int | None = None
-    """Candidates merged into one reconstruction at most, nearest first; None for as many as a merge can do while a
-    slider moves (`neighbours_kept`: 13,981 for 50 images of 3x32x32, 1,398 for 500). The papers set no limit, yet
-    where nothing was reconstructed nearly all candidates of a large pool are within B of the nearest.
-    `Matching.capped` tells where the limit bit; there SSIM may be overstated, the nearest being picked for likeness."""
-
-    def __post_init__(self) -> None:
-        for name, kind in (
-            ("protocol", Protocol),
-            ("vote", Vote),
-            ("ssim", SsimKind),
-            ("search_size", SearchSize),
-            ("assignment", Assignment),
-        ):
-            object.__setattr__(self, name, _choice(kind, name, getattr(self, name)))
-        check_merge_factor(self.merge_factor)
+    @model_validator(mode="after")
+    def _in_range(self) -> Self:
         if not 0 < self.ncc_share <= 1:
             raise InputError(f"ncc_share must be above 0 and at most 1, got {self.ncc_share}; the paper uses 0.9")
         if self.max_merged is not None and self.max_merged < 1:
             raise InputError(
                 f"max_merged must be at least 1, got {self.max_merged}; leave it out for the largest feasible"
             )
+        return self
 
 
-def _choice(kind: type[E], name: str, value: str) -> E:
-    try:
-        return kind(value)
-    except ValueError:
-        raise InputError(f"{name} must be one of {', '.join(kind)}, got {value!r}") from None
+class MatchSettings(MatchChoices):
+    """Those choices with the merge factor, the paper's B: 1.1 for dense networks, 1.5 for convolutional ones."""
+
+    merge_factor: float = Field(1.1, description="B, protocol buzaglo only")
+
+    @field_validator("merge_factor")
+    @classmethod
+    def _at_least_the_nearest(cls, merge_factor: float) -> float:
+        check_merge_factor(merge_factor)
+        return merge_factor
+
+    def merging_within(self, merge_factor: float) -> MatchSettings:
+        """The same with another merge factor."""
+        check_merge_factor(merge_factor)
+        return self.model_copy(update={"merge_factor": merge_factor})
 
 
 def check_merge_factor(merge_factor: float) -> None:
@@ -154,7 +154,7 @@ class Prepared:
 
     def merge(self, merge_factor: float | None = None) -> Matching:
         """Merge and score, with another merge factor than the settings' if given."""
-        settings = self.settings if merge_factor is None else replace(self.settings, merge_factor=merge_factor)
+        settings = self.settings if merge_factor is None else self.settings.merging_within(merge_factor)
         kept = self.neighbours.indices.shape[1]
         limit = kept if settings.max_merged is None else min(settings.max_merged, kept)
         single = settings.vote is Vote.BEST or settings.assignment is Assignment.ONE_TO_ONE

@@ -10,36 +10,33 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from recon_core.config import Frozen, Listed, TrainConfig, parse_config
+from recon_core.config import Listed, TrainConfig, parse_config
 from recon_core.data import Progress, TaskData, load_task
 from recon_core.devices import pick_device
 from recon_core.errors import InputError
-from recon_core.matching.assignment import Assignment
-from recon_core.matching.merging import Vote
-from recon_core.matching.neighbours import SearchSize, find_neighbours
+from recon_core.matching.neighbours import find_neighbours
 from recon_core.matching.pool import Pool, pool
-from recon_core.matching.protocol import GOOD_SSIM, MatchSettings, Protocol, check_merge_factor, check_threshold
-from recon_core.matching.ssim import SsimKind, ssim
+from recon_core.matching.protocol import (
+    GOOD_SSIM,
+    MatchChoices,
+    MatchSettings,
+    check_merge_factor,
+    check_threshold,
+)
+from recon_core.matching.ssim import ssim
 from recon_core.store import Run, RunState, RunStore
 
 CANDIDATE_KINDS = ("reconstruct", "search")
 DENSE_FACTOR, CONVOLUTION_FACTOR = 1.1, 1.5
 
 
-class MatchConfig(Frozen):
-    """One match run, whole. Settings of matching are those of `MatchSettings`."""
+class MatchConfig(MatchChoices):
+    """One match run, whole."""
 
     runs: Listed[str] = Field(description="reconstruct or search runs of one model; their candidates are pooled")
     untrained: str | None = Field(None, description="a run on an untrained network, for the chance level")
     threshold: float = Field(GOOD_SSIM, description="SSIM above which a reconstruction counts as good")
-    protocol: Protocol = Protocol.BUZAGLO
     merge_factor: float | None = Field(None, description="B; 1.1 for dense networks, 1.5 for convolutional if unset")
-    ncc_share: float = 0.9
-    vote: Vote = Vote.MEAN
-    ssim: SsimKind = SsimKind.WANG
-    search_size: SearchSize = SearchSize.FULL
-    assignment: Assignment = Assignment.FREE
-    max_merged: int | None = None
     multiplier_share: float = Field(
         0.05, ge=0.0, le=1.0, description="planar: candidates with less than this part of the largest multiplier go"
     )
@@ -50,7 +47,6 @@ class MatchConfig(Frozen):
         check_threshold(self.threshold)
         if self.merge_factor is not None:
             check_merge_factor(self.merge_factor)
-        self.settings(DENSE_FACTOR)
         if not self.runs:
             raise ValueError("runs must name at least one reconstruct run, got none")
         twice = [run for run in self.runs if self.runs.count(run) > 1]
@@ -59,16 +55,8 @@ class MatchConfig(Frozen):
         return self
 
     def settings(self, default_factor: float) -> MatchSettings:
-        return MatchSettings(
-            protocol=self.protocol,
-            merge_factor=default_factor if self.merge_factor is None else self.merge_factor,
-            ncc_share=self.ncc_share,
-            vote=self.vote,
-            ssim=self.ssim,
-            search_size=self.search_size,
-            assignment=self.assignment,
-            max_merged=self.max_merged,
-        )
+        chosen = {name: getattr(self, name) for name in MatchChoices.model_fields}
+        return MatchSettings(**chosen, merge_factor=default_factor if self.merge_factor is None else self.merge_factor)
 
 
 @dataclass(frozen=True, eq=False)

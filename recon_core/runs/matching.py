@@ -128,7 +128,7 @@ def match_image_source(
         "auc": None if membership is None else membership.auc,
         "tpr_at_1_percent_fpr": None if membership is None else membership.true_positive_rate_at(0.01),
         "seeds": _seed_summary({seed: scored.good(config.threshold) for seed, scored in by_seed.items()}),
-        "settings": asdict(matcher.settings),
+        "settings": matcher.settings.model_dump(mode="json"),
         "non_finite": members.matching.non_finite,
         "constant": members.matching.constant,
         "from_cache": cache.misses == 0,

@@ -212,4 +212,4 @@ def _model_row(store: RunStore, row: StudyRow) -> ModelRow:
 
 
 def _settings(match: Run) -> MatchSettings:
-    return MatchSettings(**(match.result() or {})["settings"])
+    return parse_config(MatchSettings, (match.result() or {})["settings"])

@@ -192,7 +192,7 @@ def stored_scores(run: Run) -> StoredScores:
     found = run.tensors("match")
     untrained, held_out = found.get("untrained_ssim"), found.get("non_member_ssim")
     return StoredScores(
-        settings=MatchSettings(**(run.result() or {})["settings"]),
+        settings=parse_config(MatchSettings, (run.result() or {})["settings"]),
         ssim=floats(found["ssim"]),
         mean_image=floats(found["mean_image_ssim"]),
         untrained=None if untrained is None else floats(untrained),

@@ -38,7 +38,7 @@ def pairs_zip(pool: ImagePool, view: PairView, samples: Sequence[int], config: M
     settings = {
         "model": pool.source.model_run.id,
         "request": config.model_dump(mode="json"),
-        "settings": asdict(view.settings),
+        "settings": view.settings.model_dump(mode="json"),
         "count": asdict(view.count(config.threshold)),
         "auc": view.auc,
     }

@@ -18,6 +18,7 @@ from recon_core.analysis.pairs import best_pairs
 from recon_core.analysis.points import point_table
 from recon_core.analysis.table import match_table
 from recon_core.analysis.weights import singular_values, weight_images
+from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
 from recon_core.matching.roc import roc
@@ -124,7 +125,7 @@ def _read(store: RunStore, run: Run) -> _Parts:
 
 def _show_images(report: MatchReport, parts: _Parts, pairs: int) -> None:
     found, threshold = parts.tensors, parts.threshold
-    settings = MatchSettings(**parts.result["settings"])
+    settings = parse_config(MatchSettings, parts.result["settings"])
     about = parts.model_result["data"]
     names = tuple(about["class_names"])
     ssim, labels, outputs = found["ssim"], found["labels"], parts.samples["outputs"]

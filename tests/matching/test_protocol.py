@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.matching import merging
 from recon_core.matching.assignment import Assignment
@@ -79,7 +80,7 @@ def test_running_sums_do_not_show(step: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(merging, "SHORTEST_STEP", step)
     monkeypatch.setattr(merging, "MOST_STEPS", 200)
     for protocol in Protocol:
-        prepared = prepare(X, MEAN, POOL, MatchSettings(protocol, ncc_share=0.05))
+        prepared = prepare(X, MEAN, POOL, MatchSettings(protocol=protocol, ncc_share=0.05))
         assert prepared.stack.step == step
         for merge_factor in (1.0, 1.3, 2.0, 8.0):
             matching = prepared.merge(merge_factor)
@@ -94,7 +95,7 @@ def test_running_sums_do_not_show(step: int, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_a_candidate_equal_to_a_training_image(protocol: Protocol) -> None:
-    matching = match(X, MEAN, torch.cat([POOL, X]), MatchSettings(protocol, merge_factor=1, ncc_share=1))
+    matching = match(X, MEAN, torch.cat([POOL, X]), MatchSettings(protocol=protocol, merge_factor=1, ncc_share=1))
     torch.testing.assert_close(matching.ssim, torch.ones(12), atol=1e-4, rtol=0)
     assert matching.distances.max() < 1e-6
     assert matching.nearest.tolist() == list(range(200, 212))
@@ -148,7 +149,7 @@ def test_growing_the_merge_factor_never_shrinks(seed, pool_size, factors, cap, a
 @given(seed=st.integers(0, 10_000), merge_factor=st.floats(1.0, 3.0), protocol=st.sampled_from(list(Protocol)))
 def test_permuting_candidates_changes_nothing(seed: int, merge_factor: float, protocol: Protocol) -> None:
     order = torch.randperm(len(POOL), generator=torch.Generator().manual_seed(seed))
-    chosen = MatchSettings(protocol, merge_factor=merge_factor)
+    chosen = MatchSettings(protocol=protocol, merge_factor=merge_factor)
     plain, shuffled = match(X, MEAN, POOL, chosen), match(X, MEAN, POOL[order], chosen)
     torch.testing.assert_close(plain.ssim, shuffled.ssim, atol=1e-5, rtol=0)
     torch.testing.assert_close(plain.merged_counts, shuffled.merged_counts)
@@ -166,7 +167,7 @@ def test_merging_noisy_copies_helps() -> None:
 
 
 def test_haim_longhand() -> None:
-    matching = match(X, MEAN, POOL, MatchSettings("haim"))
+    matching = match(X, MEAN, POOL, MatchSettings(protocol="haim"))
     for i in range(len(X)):
         scores = torch.corrcoef(torch.cat([X[i : i + 1], POOL]).flatten(1).double())[0, 1:]
         chosen = (scores > 0.9 * scores.max()).nonzero().flatten()
@@ -176,7 +177,7 @@ def test_haim_longhand() -> None:
 
 
 def test_haim_takes_the_best_even_if_all_anticorrelate() -> None:
-    matching = match(X[:1], MEAN, torch.cat([-X[:1], -X[:1] + 0.3 * noise(1, *SHAPE)]), MatchSettings("haim"))
+    matching = match(X[:1], MEAN, torch.cat([-X[:1], -X[:1] + 0.3 * noise(1, *SHAPE)]), MatchSettings(protocol="haim"))
     assert matching.merged(0).tolist() == [1]
 
 
@@ -187,7 +188,7 @@ def test_votes(protocol: Protocol) -> None:
     copies[3, 0, 4, 4] += 0.8
     images = copies + MEAN if protocol is Protocol.BUZAGLO else stretch(copies + MEAN)
     results = {
-        vote: match(X[:1], MEAN, copies, MatchSettings(protocol, merge_factor=50, ncc_share=0.5, vote=vote))
+        vote: match(X[:1], MEAN, copies, MatchSettings(protocol=protocol, merge_factor=50, ncc_share=0.5, vote=vote))
         for vote in Vote
     }
     finish = stretch if protocol is Protocol.BUZAGLO else torch.Tensor.clone
@@ -301,14 +302,14 @@ def test_counts_are_above_the_threshold() -> None:
         ({"merge_factor": math.inf}, "merge_factor .* got inf"),
         ({"ncc_share": 0.0}, "ncc_share must be above 0 and at most 1, got 0.0"),
         ({"max_merged": 0}, "max_merged must be at least 1, got 0"),
-        ({"protocol": "ours"}, "protocol must be one of buzaglo, haim, got 'ours'"),
-        ({"vote": "mode"}, "vote must be one of mean, median, best, got 'mode'"),
-        ({"assignment": "greedy"}, "assignment must be one of free, exclusive, one-to-one, got 'greedy'"),
+        ({"protocol": "ours"}, "protocol must be 'buzaglo' or 'haim', got 'ours'"),
+        ({"vote": "mode"}, "vote must be 'mean', 'median' or 'best', got 'mode'"),
+        ({"assignment": "greedy"}, "assignment must be 'free', 'exclusive' or 'one-to-one', got 'greedy'"),
     ],
 )
 def test_bad_settings_get_a_sentence(values: dict[str, object], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        MatchSettings(**values)
+        parse_config(MatchSettings, values)
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,8 @@ def test_a_match_run_keeps_the_command_that_repeats_it(store: RunStore, request_
     assert run.name == "mine"
     assert run.parents == (*request_.runs, request_.untrained)
     assert list(run.command[3:]) == [
-        *("match", *request_.runs, "--untrained", request_.untrained),
-        *("--threshold", "0.9", "--merge-factor", "1.0", "--ssim", "authors"),
+        *("match", *request_.runs, "--ssim", "authors"),
+        *("--untrained", request_.untrained, "--threshold", "0.9", "--merge-factor", "1.0"),
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,7 @@ def test_live_matching_equals_the_run_at_every_factor(store: RunStore, model: Ru
     config = MatchConfig(runs=(made.id,))
     live = lay_out(load_source(store, config), config, MatchCache.of_store(store.root))
     for factor, ssim in zip(tensors["factors"].tolist(), tensors["ssim_by_factor"], strict=True):
-        settings = replace(live.members.settings, merge_factor=factor)
+        settings = live.members.settings.merging_within(factor)
         assert live.evidence(settings).matching.ssim.equal(ssim)
 
 
