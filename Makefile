@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PORT ?= 8501
 BENCH ?= train
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,9 +55,17 @@ style: $(DEV_READY)
 lint: style
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python .ci/audit.py
 
-# Without the audit: what the tests say must not hang on a network or on an advisory of this morning.
-test: style
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=15
+# Bytecode is kept even where the shell says otherwise: the tests start some hundred processes that load the same code.
+test test-fast: export PYTHONDONTWRITEBYTECODE =
+
+# Without the audit: what the tests say must not hang on a network or on an advisory of this morning. And beside mypy,
+# which has one core to itself for a minute where nothing is cached.
+test: $(DEV_READY)
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy >$(VENV)/mypy.txt 2>&1 & types=$$!; trap "kill $$types 2>/dev/null" INT TERM; \
+		$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=15; tests=$$?; \
+		wait $$types; typed=$$?; cat $(VENV)/mypy.txt; exit $$((tests || typed))
 
 test-fast: $(DEV_READY)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not browser and not cluster and not processes and not slow"

@@ -11,38 +11,23 @@ import pytest
 
 from recon_core.cli import main
 from recon_core.store import RunStore
+from tests.order import file_places, tier_of
 from tests.processes import end_leftovers
 
 # Before torch is imported: some tests fork, and a forked child waits for ever for its parent's OpenMP threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
-# Tests that are more than a call of a function, by the start of their path.
-TIERS = {
-    "tests/browser/": "browser",
-    "tests/scheduling/test_cluster.py": "cluster",
-    "tests/faults/": "processes",
-    "tests/library/test_command_line.py": "slow",
-    "tests/library/test_examples.py": "slow",
-    "tests/library/test_package.py": "processes",
-    "tests/runs/test_kills.py": "processes",
-    "tests/runs/test_queue.py": "processes",
-    "tests/runs/test_search.py": "processes",
-    "tests/scheduling/": "processes",
-    "tests/studies/test_study_runs.py": "processes",
-    "tests/test_serving.py": "processes",
-    "tests/fuzz/": "slow",
-    "tests/store/test_store_faults.py": "slow",
-}
-_PROJECT = Path(__file__).resolve().parent.parent
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="take the test files in an order drawn with this seed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(_PROJECT).as_posix()
-        tier = next((tier for start, tier in TIERS.items() if path.startswith(start)), None)
-        if tier is not None:
+        if (tier := tier_of(item.path)) is not None:
             item.add_marker(tier)
+    place = file_places([item.path for item in items], config.getoption("shuffle"))
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(autouse=True)
