@@ -11,8 +11,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -37,7 +38,8 @@ CHROMIUM_FLAGS = [
 ]
 
 
-class Dashboard(NamedTuple):
+@dataclass
+class Dashboard:
     """A running app and the store it shows."""
 
     url: str
@@ -45,6 +47,8 @@ class Dashboard(NamedTuple):
     log: Path
     gates: Gates
     """Where its runs can be held."""
+    emptied: float = 0.0
+    """When the runs of the last test were taken out, by time.monotonic."""
 
 
 def free_port() -> int:
@@ -53,9 +57,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    """One app for all tests of a file: most of what a start costs is loading the engine."""
+    """One app for all tests of a process: most of what a start costs is loading the engine."""
     folder = tmp_path_factory.mktemp("server")
     port, log, store = free_port(), folder / "server.log", folder / "runs"
     gates = Gates(folder / "gates")
@@ -98,7 +102,7 @@ def dashboard(server: Dashboard) -> Iterator[Dashboard]:
             used = server.store.with_name("used")
             server.store.rename(used)  # at once, for a page that is just being drawn
             shutil.rmtree(used)
-            time.sleep(LIST_SECONDS)
+            server.emptied = time.monotonic()
 
 
 def _wait_until_healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -144,6 +148,7 @@ def visit(dashboard: Dashboard, chromium: Browser) -> Iterator[Callable[..., Pag
         page.on("pageerror", lambda error: faults.append(f"script failed: {error}"))
         page.on("request", lambda request: note_foreign(request.url))
         page.on("websocket", lambda websocket: note_foreign(websocket.url))
+        time.sleep(max(0.0, dashboard.emptied + LIST_SECONDS - time.monotonic()))
         page.goto(url)
         page.get_by_test_id("stApp").wait_for()
         return page
