@@ -1,4 +1,4 @@
-"""Places on a Ray cluster: one task for each run, which is sent to a node and comes back file by file.
+"""Runs on a Ray cluster: one task for each, which is sent to a node and copied back file by file.
 
 Nodes need Ray and the packages of requirements.txt, no disk in common with us and no copy of the project: Ray brings
 it along. While a run is on a node this process holds its lock, so that it reads as running here and nobody else takes
@@ -30,55 +30,61 @@ from recon_core.store.writer import tidy
 
 _CAPACITY_SECONDS = 5.0
 _ANSWER_SECONDS = 1.0
-_HOME_SECONDS = 120.0
-"""Without a word from `_ReportActor`: it may have to be started first, on a machine that is busy."""
+_ACTOR_SECONDS = 120.0
+"""How long `_ReportActor` may take to answer: it may have to be started first, on a busy machine."""
 _MOST_KEPT = 8
 """Models held for the tasks to come."""
 _MOST_NODES_LOST = 5
 """By one run, before it is given up: by then it is likelier that the run kills its nodes."""
 
 
-class News(NamedTuple):
-    """What came back from nodes, by task, and what is to be answered once it is on the disk."""
+class Collected(NamedTuple):
+    """Changes that nodes reported, by task; `version` is acknowledged once they are on disk."""
 
-    birth: str
+    actor_id: str
     version: int
     changes: dict[str, list[sync.FileChange]]
 
 
 class _ReportActor:
-    """Where nodes report to: an actor beside whoever asked. It forgets all when it dies, and says so by `birth`."""
+    """Nodes report to this actor, on the machine that submitted the runs.
+
+    A restarted actor has lost all earlier reports; nodes and the executor notice by its new `actor_id`.
+    """
 
     def __init__(self) -> None:
-        self._birth = uuid.uuid4().hex
+        self._actor_id = uuid.uuid4().hex
         self._pending = sync.Pending()
         self._unwanted: set[str] = set()
 
-    def report(self, task: str, birth: str | None, changes: list[sync.FileChange]) -> tuple[bool, str]:
-        """Whether to stop, and who was told. News that follows on what somebody else was told is not taken."""
-        if birth in (None, self._birth):
-            self._pending.add(task, changes)
-        return task in self._unwanted, self._birth
+    def report(self, task: str, actor_id: str | None, changes: list[sync.FileChange]) -> tuple[bool, str]:
+        """Whether to stop, and this actor's id.
 
-    def collect(self, birth: str, arrived: int, unwanted: list[str]) -> News:
-        """News since what had arrived by then; `unwanted` are the tasks that are to stop."""
-        if birth == self._birth:
+        Changes that build on a report to an earlier actor are not accepted; the node then sends everything again.
+        """
+        if actor_id in (None, self._actor_id):
+            self._pending.add(task, changes)
+        return task in self._unwanted, self._actor_id
+
+    def collect(self, actor_id: str, arrived: int, unwanted: list[str]) -> Collected:
+        """All changes after version `arrived`, which is acknowledged by this call; `unwanted` are the tasks to stop."""
+        if actor_id == self._actor_id:
             self._pending.arrived(arrived)
         self._unwanted = set(unwanted)
-        return News(self._birth, *self._pending.all())
+        return Collected(self._actor_id, *self._pending.all())
 
 
 @dataclass
 class _RemoteRun:
-    """A run that is not here."""
+    """A run on a node."""
 
     run: Run
     handle: int
     """Of its lock."""
     task: str
     reference: Any
-    heard: bool = False
-    """Whether anything came from the node it is on."""
+    reported: bool = False
+    """Whether its present node has reported anything."""
     nodes_lost: int = 0
     unwanted: bool = False
 
@@ -100,7 +106,7 @@ class RayExecutor:
         self._remote: dict[str, _RemoteRun] = {}
         self._refused: list[Ended] = []
         self._capacity, self._looked_at = 1, -float("inf")
-        self._birth, self._arrived = "", 0
+        self._actor_id, self._arrived = "", 0
         self._asked: Any = None
         """Of `_ReportActor`, and not answered yet."""
         self._asked_at = 0.0
@@ -143,7 +149,7 @@ class RayExecutor:
         with self._asking():
             ready = self._ready(0 if refused else seconds)
         if not self._collect():
-            return refused  # a run that has ended is judged when its last news is here
+            return refused  # a run that has ended is judged once its last changes are here
         ended = [self._end(remote) for remote in ready]
         return [*refused, *(one for one in ended if one is not None)]
 
@@ -183,7 +189,7 @@ class RayExecutor:
                 f"it does, or on this machine with: {here}"
             ) from error
 
-    # -- out -----------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def _start_reports(self) -> Any:
         here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -199,7 +205,10 @@ class RayExecutor:
         shares = self._shares()
         if any(self._fitting(share) for share in shares):
             return
-        asked, has = _words(self._places.cpus, self._places.gpus), " and ".join(_words(*share) for share in shares[:3])
+        asked, has = (
+            _resources_text(self._places.cpus, self._places.gpus),
+            " and ".join(_resources_text(*share) for share in shares[:3]),
+        )
         raise InputError(
             f"a run is to have {asked}, but no node of the cluster at {self._places.cluster!r} has that: they have "
             f"{has}; ask for less by --cpus-per-run and --gpus-per-run, or add a larger node first"
@@ -235,7 +244,7 @@ class RayExecutor:
         shares = thread_environment(max(1, int(self._places.cpus)))
         reference = task.remote(name, own, others, self._reports, shares)
         self._remote.pop(remote.task, None)
-        remote.task, remote.reference, remote.heard = name, reference, False
+        remote.task, remote.reference, remote.reported = name, reference, False
         self._remote[name] = remote
 
     def _put(self, run: Run, root: Path) -> Any:
@@ -247,12 +256,12 @@ class RayExecutor:
             self._sent[run.id] = self._ray.put(files)
         return self._sent[run.id]
 
-    # -- back ----------------------------------------------------------------------------------------------------
+    # -- copying back --------------------------------------------------------------------------------------------
 
     def _stop(self, unwanted: list[_RemoteRun]) -> None:
-        """Whoever cancels a run here does not know where it is. Nodes hear of it with the next news they send."""
+        """Nodes learn of a cancellation from the answer to their next report."""
         for remote in unwanted:
-            if not remote.unwanted and not remote.heard:  # it may be waiting for room, and would do so for long
+            if not remote.unwanted and not remote.reported:  # it may still be queued by Ray
                 with contextlib.suppress(Exception):
                     self._ray.cancel(remote.reference)
             remote.unwanted = True
@@ -266,31 +275,31 @@ class RayExecutor:
         return [by_reference[reference] for reference in ready]
 
     def _collect(self) -> bool:
-        """Write down what came back, in order; whether that is all that had come when this was called.
+        """Write reported changes to disk in order; True if that is everything reported before this call.
 
-        What cannot be written, on a full disk say, ends it all: whatever came behind it must not be written either.
+        A change that cannot be written, on a full disk say, ends the executor: later ones build on it.
         """
         fresh = self._asked is None
         with self._asking():
             if fresh:
                 unwanted = [task for task, remote in self._remote.items() if remote.unwanted]
-                self._asked = self._reports.collect.remote(self._birth, self._arrived, unwanted)
+                self._asked = self._reports.collect.remote(self._actor_id, self._arrived, unwanted)
                 self._asked_at = time.monotonic()
             if not self._ray.wait([self._asked], timeout=_ANSWER_SECONDS)[0]:
-                if time.monotonic() - self._asked_at > _HOME_SECONDS:
+                if time.monotonic() - self._asked_at > _ACTOR_SECONDS:
                     raise TimeoutError
                 return False
             asked, self._asked = self._asked, None
-            news = News(*self._ray.get(asked))
-        for task, changes in news.changes.items():
+            collected = Collected(*self._ray.get(asked))
+        for task, changes in collected.changes.items():
             if (remote := self._remote.get(task)) is None:  # somebody else has taken the run up
                 continue
-            remote.heard = True
+            remote.reported = True
             if remote.run.dir.is_dir():
                 sync.apply(remote.run.dir, changes)
             else:
                 remote.unwanted = True
-        self._birth, self._arrived = news.birth, news.version
+        self._actor_id, self._arrived = collected.actor_id, collected.version
         return fresh
 
     def _end(self, remote: _RemoteRun) -> Ended | None:
@@ -303,7 +312,7 @@ class RayExecutor:
                 trouble = f"{type(error.cause).__name__}: {error.cause}"
             except self._ray.exceptions.RayError as error:  # the node, or Ray's process on it, is gone
                 lost = _short(error)
-        # What it came to may have come back before its node was lost.
+        # Its result may have been copied back before the node was lost.
         unfinished = not remote.unwanted and remote.run.status().state in (RunState.QUEUED, RunState.RUNNING)
         if lost is not None and unfinished:
             remote.nodes_lost += 1
@@ -341,5 +350,5 @@ def _short(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _words(cpus: float, gpus: float) -> str:
+def _resources_text(cpus: float, gpus: float) -> str:
     return f"{cpus:g} {'core' if cpus == 1 else 'cores'}" + (f", {gpus:g} GPU" if gpus else "")

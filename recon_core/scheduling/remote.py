@@ -1,4 +1,4 @@
-"""What happens on a node: a run that was sent there is done in a folder of its own, and sent back as it goes on."""
+"""What happens on a node: a run is performed in a temporary folder, and its files are sent back as they change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunFiles(NamedTuple):
 def perform_on_node(
     task: str, own: RunFiles, others: Sequence[Any], reports: Any, shares: dict[str, str]
 ) -> str | None:
-    """On a node: do the run in a folder of its own. What kept it from being worked on, if anything did."""
+    """Perform a run in a temporary folder; returns what kept it from being performed, if anything did."""
     import ray
 
     with _folder_of_its_own() as root:
@@ -46,17 +46,17 @@ def perform_on_node(
             sync.apply(folder, files.changes)
             touch_private(folder / layout.LOCK)
         folder = root / own.path
-        drop_torn_line(folder / layout.METRICS)  # as its writer will, and the copy at home must hear of
-        watch, birth = sync.Watch(folder), None
+        drop_torn_line(folder / layout.METRICS)  # its writer would do so unseen by the watch below
+        watch, actor_id = sync.Watch(folder), None
 
         def report(*, last: bool) -> bool:
-            nonlocal birth
+            nonlocal actor_id
             while True:
-                stop, told = ray.get(reports.report.remote(task, birth, watch.changes(last=last)))
-                if birth in (None, told):
-                    birth = told
+                stop, answered_by = ray.get(reports.report.remote(task, actor_id, watch.changes(last=last)))
+                if actor_id in (None, answered_by):
+                    actor_id = answered_by
                     return bool(stop)
-                birth, last = told, True  # it was started anew, and knows nothing of what it was told before
+                actor_id, last = answered_by, True  # restarted, so it has lost all earlier reports
                 watch.forget()
 
         trouble = _do(folder, own.attacks, shares, report)

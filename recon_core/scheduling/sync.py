@@ -1,6 +1,6 @@
-"""A run folder kept the same in two places, one of which is being worked in: what changed is sent.
+"""A run folder kept the same in two places: the node that writes it sends what changed.
 
-Nodes of a cluster so need no disk in common with whoever asked. A change replaces a file as a whole or adds to its
+Nodes of a cluster therefore need no shared disk. A change replaces a file as a whole or adds to its
 end; the status is looked at first and sent last, so that a run never says more than its files hold.
 """
 
@@ -76,9 +76,9 @@ def _grow(target: Path, start: int, data: bytes) -> None:
 
 
 class Pending:
-    """Pieces of many folders on their way, as few as will do: of a file the newest, or all it has grown by.
+    """Changes of many folders that are not acknowledged yet: of a file only the newest, or all it has grown by.
 
-    They are held until whoever takes them says that they arrived, and so may be taken twice, which does no harm.
+    They are held until acknowledged, so that they may be delivered twice; applying a change twice does no harm.
     """
 
     def __init__(self) -> None:
@@ -89,17 +89,22 @@ class Pending:
         held = self._held.setdefault(folder, {})
         self._version += 1
         for change in changes:
-            before = held.pop(change.path, None)  # and in again behind the others: a status is never ahead of its files
+            before = held.pop(
+                change.path, None
+            )  # reinserted last, so that a status never precedes the files it speaks of
             joined = change if before is None else _joined(before[1], change)
             held[change.path] = (self._version, joined)
 
     def all(self) -> tuple[int, dict[str, list[FileChange]]]:
-        """By folder; and what `arrived` is to be told. What goes, goes last: its successors must be there before."""
-        news = {
+        """The version to acknowledge with `arrived`, and the changes by folder.
+
+        Deletions come last: whatever replaces a deleted file must be there first.
+        """
+        changes = {
             folder: sorted((change for _, change in held.values()), key=lambda change: change.data is None)
             for folder, held in self._held.items()
         }
-        return self._version, news
+        return self._version, changes
 
     def arrived(self, version: int) -> None:
         for folder, held in list(self._held.items()):
@@ -120,7 +125,7 @@ def _joined(before: FileChange, change: FileChange) -> FileChange:
 
 
 class Watch:
-    """Looks at a folder again and again, and says what changed since the last time."""
+    """Finds what changed in a folder since the last look."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -130,7 +135,7 @@ class Watch:
             self._known[name] = _mark(folder / name)
 
     def forget(self) -> None:
-        """Whoever got the changes has lost them: all of it is news again."""
+        """The receiver has lost what was sent: everything counts as changed again."""
         self._known.clear()
 
     def changes(self, *, last: bool = False) -> list[FileChange]:
@@ -148,9 +153,11 @@ class Watch:
                 changes.append(change)
         if due:
             self._checkpoint_sent = time.monotonic()
-        # None at all is what a run leaves that is done: whoever has its last status clears up too.
+        # A finished run has deleted all its checkpoints; the receiver does the same when it sees the final status.
         if due and any(map(_is_checkpoint, present)):
-            for name in filter(_is_checkpoint, self._known.keys() - set(present)):  # nothing else goes while it works
+            for name in filter(
+                _is_checkpoint, self._known.keys() - set(present)
+            ):  # no other file is deleted while it runs
                 del self._known[name]
                 changes.append(FileChange(name, None, None))
         return [*changes, *([status] if status is not None else [])]
@@ -160,7 +167,7 @@ class Watch:
             file = (self._folder / name).open("rb")
         except FileNotFoundError:
             return None
-        with file:  # which stays the same one, whatever takes its place meanwhile
+        with file:  # an open file stays the same even if it is replaced meanwhile
             mark = _mark(file.fileno())
             before = self._known.get(name)
             if mark == before:

@@ -188,7 +188,7 @@ class _Session:
             "seconds": round(self.seconds, 4),
             "log_loss": log_loss,
             "loss": math.exp(log_loss) if math.isfinite(log_loss) else None,
-            "train_error": float((~(margins > 0)).double().mean()),  # what is no number is no success
+            "train_error": float((~(margins > 0)).double().mean()),  # NaN counts as an error
             "margin_min": levels[0],
             "margin_median": median,
             "margin_max": levels[-1],

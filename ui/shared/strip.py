@@ -9,7 +9,7 @@ import streamlit as st
 
 from recon_core.errors import AfterimageError
 from recon_core.scheduling import queue
-from recon_core.scheduling.board import Waiting, board
+from recon_core.scheduling.overview import Waiting, queue_overview
 from recon_core.store import Run, RunStore, RunSummary, default_root
 from ui.shared.formatting import duration, plain
 from ui.shared.pace import pace, seconds_left
@@ -35,7 +35,7 @@ def show_strip() -> None:
 def _strip() -> None:
     # What is wrong with the store is said by the page itself.
     with st.container(key="strip", gap="xsmall"), contextlib.suppress(AfterimageError):
-        found = board(RunStore(default_root()), recent_runs())
+        found = queue_overview(RunStore(default_root()), recent_runs())
         if refused := st.session_state.pop(_REFUSED, None):
             st.error(plain(refused))
         if not (found.running or found.waiting):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recon_core.scheduling import queue
-from recon_core.scheduling.board import board
+from recon_core.scheduling.overview import queue_overview
 from recon_core.store import RunState, RunStore
 
 
@@ -21,7 +21,7 @@ def test_waiting_runs_stand_in_their_order_each_with_its_reason(store: RunStore)
     attack = store.create("reconstruct", {"model": train.id}, parents=[train.id])
     for run in (study, train, attack):
         queue.submit(run)
-    found = board(store, store.list())
+    found = queue_overview(store, store.list())
     assert [waiting.run.id for waiting in found.waiting] == [train.id, attack.id, study.id]
     assert [waiting.why for waiting in found.waiting] == [
         "waits for a free slot; one run at a time here",
@@ -37,11 +37,11 @@ def test_a_run_at_work_is_running_and_waits_no_more(store: RunStore) -> None:
     queue.submit(run)
     with run.writer() as writer:
         writer.start(10)
-        found = board(store, store.list())
+        found = queue_overview(store, store.list())
         assert [one.id for one in found.running] == [run.id]
         assert found.waiting == ()
         writer.finish(RunState.DONE, {})
-    assert board(store, store.list()).running == ()
+    assert queue_overview(store, store.list()).running == ()
 
 
 def test_behind_what_failed_nothing_starts_and_the_strip_says_so(store: RunStore) -> None:
@@ -51,5 +51,5 @@ def test_behind_what_failed_nothing_starts_and_the_strip_says_so(store: RunStore
     with train.writer() as writer:
         writer.start(1)
         writer.finish(RunState.FAILED, None, "no")
-    [waiting] = board(store, store.list()).waiting
+    [waiting] = queue_overview(store, store.list()).waiting
     assert waiting.why == "the training before it is failed; resume that first"

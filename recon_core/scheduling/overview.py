@@ -26,7 +26,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Board:
+class QueueOverview:
     """All work of a store that is not over."""
 
     running: tuple[RunSummary, ...]
@@ -34,7 +34,7 @@ class Board:
     """In the order in which they will start."""
 
 
-def board(store: RunStore, runs: Sequence[RunSummary]) -> Board:
+def queue_overview(store: RunStore, runs: Sequence[RunSummary]) -> QueueOverview:
     """By the tickets of `store`; `runs` are its runs, under the names they are to be shown with."""
     known = {run.id: run for run in runs}
     queued = [ticket for ticket in tickets(store.root) if _is_queued(known.get(ticket.run_id))]
@@ -43,7 +43,7 @@ def board(store: RunStore, runs: Sequence[RunSummary]) -> Board:
         Waiting(known[ticket.run_id], _why(ticket, known), _since(known[ticket.run_id], now), place == 0)
         for place, ticket in enumerate(queued)
     )
-    return Board(tuple(run for run in reversed(runs) if run.status.state is RunState.RUNNING), waiting)
+    return QueueOverview(tuple(run for run in reversed(runs) if run.status.state is RunState.RUNNING), waiting)
 
 
 def _is_queued(run: RunSummary | None) -> bool:
