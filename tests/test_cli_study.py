@@ -91,8 +91,8 @@ def test_a_begun_study_is_continued_by_the_same_command(cli: Cli, store: RunStor
     [
         (("study",), "which study?"),
         (("study", "weight-dekay"), "did you mean weight-decay"),
-        (("study", "weight-decay", "--size", "huge"), "--size must be quick or full, got 'huge'"),
-        (("study", "many-samples"), "only its full size"),
+        (("study", "weight-decay", "--size", "huge"), "--size must be quick, paper-n or full, got 'huge'"),
+        (("study", "many-samples"), "has no size quick; choose --size paper-n or --size full"),
         (("study", "weight-decay", "--only", "7"), "has no value '7'"),
         (("study", "weight-decay", "--panel", "three"), "has no panel 'three'"),
         (("study", "weight-decay", "--seeds", "0"), "--seeds must be 1 to 100, got 0"),

@@ -31,7 +31,11 @@ def study(
         str | None, typer.Argument(metavar="NAME|FILE", help="A built-in study, or your own in YAML or JSON.")
     ] = None,
     size: Annotated[
-        str, typer.Option(help="quick: minutes on two cores. full: the papers' sizes, for a GPU.")
+        str,
+        typer.Option(
+            help="quick: minutes on two cores. paper-n: the papers' n and networks with the bundled images and one "
+            "seed, hours. full: as the papers, for a GPU."
+        ),
     ] = "quick",
     listing: Annotated[bool, typer.Option("--list", help="All studies, with estimated times on this machine.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many of each model.", show_default="the study's")] = None,
@@ -106,13 +110,27 @@ def results(
         ),
     ] = None,
     draw: Annotated[bool, typer.Option(help="Draw the figures as well; takes a browser and some seconds.")] = True,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="FOLDER",
+            help="Results built elsewhere, for studies that are missing here: a folder with results.json. Repeatable.",
+            show_default="for the app, those that come with the project",
+        ),
+    ] = None,
 ) -> None:
-    """Every figure and table of both papers beside ours, built from the finished studies of the store."""
+    """Every figure and table of both papers beside ours, built from the finished studies of the store.
+
+    Studies that are not in the store are carried over from the results that are there already.
+    """
     from recon_core.studies.paper_results import write_results
-    from recon_core.studies.results_files import default_target
+    from recon_core.studies.results_files import default_target, shipped_folder
 
     store = store_of(context)
-    written = write_results(store, target or default_target(store), draw=draw)
+    shipped = shipped_folder() if target is None else None
+    others = beside or ([] if shipped is None else [shipped])
+    written = write_results(store, target or default_target(store), draw=draw, beside=others)
     out().print(str(written.page), markup=False)
     if written.missing is not None:
         note(written.missing)
@@ -123,7 +141,7 @@ def _plan(name: str, size: str) -> StudyPlan:
     from recon_core.studies.custom import read_own
 
     if size not in list(StudySize):
-        raise InputError(f"--size must be {' or '.join(StudySize)}, got {size!r}")
+        raise InputError(f"--size must be {', '.join(list(StudySize)[:-1])} or {list(StudySize)[-1]}, got {size!r}")
     if Path(name).suffix.lower() in _FILES:
         return read_own(Path(name))
     return find_study(name).plan(StudySize(size))
@@ -159,7 +177,7 @@ def _list(store: RunStore, as_json: bool) -> None:
         ]  # fmt: skip
         typer.echo(json.dumps(rows))
         return
-    table = Table("study", "what", "where", "quick here", "full here", box=None, pad_edge=False)
+    table = Table("study", "what", "where", *(f"{size} here" for size in StudySize), box=None, pad_edge=False)
     for row in listed:
         cells = [_cost_text(row["costs"].get(size)) for size in StudySize]
         table.add_row(row["name"], row["title"], row["where"], *cells)

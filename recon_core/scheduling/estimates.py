@@ -90,6 +90,14 @@ class Estimator:
             known = self._attack_seconds(shape, settings)
         return _at_most(known, settings.max_seconds)
 
+    def inversion(self, config: TrainConfig, settings: AttackSettings) -> float | None:
+        """Seconds of model inversion, the baseline: descent over the inputs of a network that stays as it is."""
+        shape = _shape(config)
+        if shape is None or self._on_gpu(settings.device):
+            return None
+        work = 2 * (2.0 * settings.m * shape.weights(in_span=False) + shape.convolution(settings.m))
+        return _RUN_START + settings.iterations * (_DESCENT_STEP + work / self._rate)
+
     def matching(self, config: TrainConfig, candidates: int) -> float | None:
         """Seconds of a match run over this many candidates."""
         shape = _shape(config)

@@ -1,8 +1,9 @@
 """Every built-in study: the experiments of both papers, and ours. Adding one is adding one entry here.
 
-Quick takes the embedded images in sizes that two cores finish in minutes; full takes the papers' sizes, for a GPU. Both
-train with the fast recipes, which follow the papers' path to the same points; where a paper's own optimiser is the
-question (SGD, fewer epochs) that one is used.
+Quick takes the embedded images in sizes that two cores finish in minutes. Paper-n takes the papers' numbers of images
+and networks, as far as the embedded images go, with one seed and one start of the attack: hours on two cores. Full is
+the papers' experiment with the full sets, for a GPU. All train with the fast recipes, which follow the papers' path to
+the same points; where a paper's own optimiser is the question (SGD, fewer epochs) that one is used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from recon_core.config import parse_config
 from recon_core.errors import InputError
-from recon_core.presets import FAR, FAR_MANY
+from recon_core.presets import CONV_STEPS, FAR, FAR_MANY
 from recon_core.studies.custom import value_variants
 from recon_core.studies.plan import Check, PaperClaim, Scale, StudyPlan, Variant
 from recon_core.studies.settings import Settings
@@ -23,12 +24,24 @@ from recon_core.units import log10_loss
 
 class StudySize(StrEnum):
     QUICK = "quick"
+    PAPER_N = "paper-n"
     FULL = "full"
+
+
+SIZE_NOTES = {
+    StudySize.QUICK: "minutes on two cores",
+    StudySize.PAPER_N: "the papers' numbers of images and networks, with the bundled images, one seed and one start of "
+    "the attack: hours on two cores",
+    StudySize.FULL: "the papers' experiment with the full sets, for a GPU",
+}
+
+
+_PAPER_N = "With the papers' numbers of images, as far as the embedded images go; one seed and one start of the attack."
 
 
 @dataclass(frozen=True)
 class BuiltInStudy:
-    """One experiment. `quick` and `full` hold what differs between the sizes, as fields of a plan."""
+    """One experiment. `quick`, `paper_n` and `full` hold what differs between the sizes, as fields of a plan."""
 
     name: str
     title: str
@@ -38,6 +51,8 @@ class BuiltInStudy:
     quick: dict[str, Any] | None
     """None where nothing small would say anything."""
     full: dict[str, Any]
+    paper_n: dict[str, Any] | None = None
+    """None where quick or full already has the papers' numbers, and where the embedded images are too few for them."""
     scale: Scale = Scale.CATEGORY
     overlay: bool = False
     kernels: bool = False
@@ -49,18 +64,18 @@ class BuiltInStudy:
         return tuple(size for size in StudySize if self._sized(size) is not None)
 
     def _sized(self, size: StudySize) -> dict[str, Any] | None:
-        return self.quick if size is StudySize.QUICK else self.full
+        return {StudySize.QUICK: self.quick, StudySize.PAPER_N: self.paper_n, StudySize.FULL: self.full}[size]
 
     def plan(self, size: StudySize = StudySize.QUICK) -> StudyPlan:
         sized = self._sized(size)
         if sized is None:
-            raise InputError(f"study {self.name} has only its full size, for a GPU; use --size full")
+            raise InputError(f"study {self.name} has no size {size}; choose --size {' or --size '.join(self.sizes)}")
         common = {
             "name": self.name,
             "title": self.title,
             "where": self.where,
             "size": size,
-            "about": self.about,
+            "about": f"{self.about} {_PAPER_N}" if size is StudySize.PAPER_N else self.about,
             "axis": self.axis,
             "scale": self.scale,
             "overlay": self.overlay,
@@ -99,13 +114,17 @@ _DECAY_REFERENCES = [
     Variant(label="no decay, start 1e-3", settings={**_flow(), "model.init_scale": 1e-3}),
     Variant(label="no decay, start 1e-4", settings={**_flow(), "model.init_scale": 1e-4}),
 ]
-
-
 _MULTICLASS = {"data.task": "multiclass"}
 
 
 def _multiclass(per_class: int) -> Settings:
     return {**_MULTICLASS, "data.per_class": per_class}
+
+
+_DECAY_PANELS = [
+    Variant(label="two classes", settings={"data.n": 100}),
+    Variant(label="ten classes", settings=_multiclass(50)),
+]
 
 
 _WIDE = [1000, 1000]
@@ -116,6 +135,11 @@ _ARCHITECTURES = [
     _at("1000-500-100-50", model__widths=[1000, 500, 100, 50]),
     _at("1000-1000, all biases", model__widths=_WIDE, model__bias="hidden"),
 ]
+_BASELINES = [
+    _at("model inversion", attack__baseline="inversion"),
+    _at("first-layer weights", attack__baseline="weights"),
+]
+_BASELINE_PANELS = [_at("CIFAR-10", data__source="cifar10"), _at("digits", data__source="mnist")]
 _CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 _CLASS_COUNTS = [2, 3, 4, 5, 10]
 
@@ -175,11 +199,12 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                 "panels": [Variant(label="two classes", settings={"data.n": 50}),
                            Variant(label="ten classes", settings=_multiclass(5))],
             },
+            paper_n={
+                "points": _DECAY_POINTS, "references": _DECAY_REFERENCES, "panels": _DECAY_PANELS,
+            },
             full={
-                "points": _DECAY_POINTS, "references": _DECAY_REFERENCES, "seeds": _THREE,
+                "points": _DECAY_POINTS, "references": _DECAY_REFERENCES, "seeds": _THREE, "panels": _DECAY_PANELS,
                 "base": {**_FULL_SOURCE, **_POOLED},
-                "panels": [Variant(label="two classes", settings={"data.n": 100}),
-                           Variant(label="ten classes", settings=_multiclass(50))],
             },
         ),
         BuiltInStudy(
@@ -204,6 +229,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="Digits are reconstructed from their classifier.", check=Check.SOME_EVERYWHERE),),
             base={"data.source": "mnist", **_flow(FAR_MANY)},
             quick={"points": value_variants("data.n", [20, 50, 100]), "seeds": _THREE},
+            paper_n={"points": value_variants("data.n", [50, 100, 500])},
             full={"points": value_variants("data.n", [50, 100, 500]), "seeds": _THREE,
                   "base": {"data.source": "mnist-full", **_POOLED}},
         ),
@@ -217,6 +243,8 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="More training images make reconstruction harder.", check=Check.SHARE_FALLS),),
             quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]), "seeds": _TWO,
                    "base": _flow(FAR_MANY)},
+            # The embedded subset holds 416 vehicles.
+            paper_n={"points": value_variants("data.n", [10, 50, 100, 500, 800]), "base": _flow(FAR_MANY)},
             full={"points": value_variants("data.n", [10, 50, 100, 500, 1000]), "seeds": _THREE,
                   "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
         ),
@@ -229,8 +257,26 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="Images are reconstructed from all of them, even with biases in all layers.",
                                check=Check.SOME_EVERYWHERE),),
             quick={"points": _ARCHITECTURES, "seeds": _TWO, "base": {"data.n": 100, **_flow(FAR_MANY)}},
+            paper_n={"points": _ARCHITECTURES, "base": {"data.n": 500, **_flow(FAR_MANY)}},
             full={"points": _ARCHITECTURES, "seeds": _THREE,
                   "base": {"data.n": 500, **_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
+        ),
+        BuiltInStudy(
+            "baselines",
+            "Model inversion and first-layer weights",
+            "Haim et al. 2022, Fig. 5 and 12 to 15",
+            "What the attack is compared with: inputs that maximise or minimise the output, and the weights of the "
+            "first layer taken as images.",
+            "method",
+            claims=(PaperClaim(text="Neither gives as many training images as the attack.",
+                               check=Check.BELOW_REFERENCE),),
+            quick={"points": _BASELINES, "references": [Variant(label="the attack")], "panels": _BASELINE_PANELS,
+                   "base": {"data.n": 100, **_flow(FAR_MANY)}, "seeds": _TWO},
+            paper_n={"points": _BASELINES, "references": [Variant(label="the attack")], "panels": _BASELINE_PANELS,
+                     "base": {"data.n": 500, **_flow(FAR_MANY)}},
+            full={"points": _BASELINES, "references": [Variant(label="the attack", settings=_POOLED)],
+                  "panels": [_at("CIFAR-10", data__source="cifar10-full"), _at("digits", data__source="mnist-full")],
+                  "base": {"data.n": 500, **_flow(FAR_MANY)}, "seeds": _THREE},
         ),
         BuiltInStudy(
             "beyond-theory",
@@ -254,6 +300,20 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                 ],
                 "references": [Variant(label="small start, far", settings=_flow())],
                 "base": {"data.n": 50}, "seeds": _TWO,
+            },
+            paper_n={
+                "points": [
+                    _with(_at("standard start, 10 images", data__n=10, model__init_scale="kaiming"), _flow()),
+                    _with(_at("standard start, 50 images", data__n=50, model__init_scale="kaiming"), _flow()),
+                    # A hundredth of the paper's epochs, at ten times its rate.
+                    _at("mini-batches", training__recipe="sgd", training__batch_size=50,
+                        training__learning_rate=0.1, training__epochs=10**4),
+                    _at("10^4 epochs", training__recipe="flow", training__target_loss=0.0039),
+                    _at("10^4 epochs, digits", data__source="mnist", training__recipe="flow",
+                        training__target_loss=0.014),
+                ],
+                "references": [Variant(label="small start, far", settings=_flow(FAR_MANY))],
+                "base": {"data.n": 500},
             },
             full={
                 "points": [
@@ -279,6 +339,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="The number of reconstructed images grows with the number of classes.",
                                check=Check.GROWS),),
             quick={"points": _classes(per_class=10), "seeds": _TWO, "base": _flow(FAR_MANY)},
+            paper_n={"points": _classes(per_class=50), "base": _flow(FAR_MANY)},
             full={"points": _classes(per_class=50), "seeds": _THREE,
                   "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
         ),
@@ -312,6 +373,11 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                 "references": [_at("L2 without decay", training__weight_decay=0.0, training__recipe="paper",
                                    training__epochs=3000)],
             },
+            paper_n={
+                "points": _LOSSES, "base": {"data.n": 300},
+                "references": [_at("L2 without decay", training__weight_decay=0.0, training__recipe="paper",
+                                   training__epochs=3000)],
+            },
             full={
                 "points": _LOSSES, "seeds": _THREE, "base": {"data.n": 300, **_FULL_SOURCE, **_POOLED},
                 "references": [_at("L2 without decay", training__weight_decay=0.0, training__recipe="paper",
@@ -335,6 +401,12 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                 "panels": [_at("8 channels", model__conv_channels=8), _at("32 channels", model__conv_channels=32)],
                 "base": {"data.n": 50, "model.widths": [300]}, "seeds": [0],
             },
+            # Part of the papers' grid.
+            paper_n={
+                "points": value_variants("model.conv_kernel", [3, 7, 16, 32]),
+                "panels": [_at("8 channels", model__conv_channels=8), _at("32 channels", model__conv_channels=32)],
+                "base": {"data.n": 500, "model.widths": [1000], "training.epochs": CONV_STEPS},
+            },
             full={
                 "points": value_variants("model.conv_kernel", [3, 5, 7, 10, 16, 24, 32]),
                 "panels": [_at(f"{count} channels", model__conv_channels=count) for count in (8, 16, 32, 64)],
@@ -350,6 +422,12 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             "width",
             claims=(PaperClaim(text="Some of 5,000 images are still reconstructed.", check=Check.SOME_EVERYWHERE),),
             quick=None,
+            # As many images as the embedded subset has of each class, at a tenth of the width.
+            paper_n={
+                "points": [_at("1000-1000, 800 images of ten classes", model__widths=_WIDE)],
+                "base": {**_multiclass(80), "training.recipe": "sgd", "training.batch_size": 80,
+                         "training.learning_rate": 0.1, "training.epochs": 10**4},
+            },
             full={
                 "points": [_at("10000-10000", model__widths=[10_000, 10_000])],
                 "base": {"data.source": "cifar100", **_multiclass(50), "training.recipe": "sgd",

@@ -17,14 +17,22 @@ from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, architecture_of
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.models import AttackModel
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings, usual_candidates
+from recon_core.runs.reconstruction import (
+    INVERSION_STEPS,
+    Baseline,
+    ReconstructConfig,
+    attack_settings,
+    usual_candidates,
+)
 from recon_core.studies.plan import StudyPlan, Variant
-from recon_core.studies.settings import ATTACK, MATCH, nested
+from recon_core.studies.settings import ATTACK, BASELINE, MATCH, nested
 
 # Starts of one seed's attack count up from it, so seeds of the study stand far apart.
 _SEED_STRIDE = 1000
 # Pictures along the way are for watching one run; a hundred runs would fill the disk with them.
 _SNAPSHOTS = 1
+# An untrained network is attacked for the chance level, not in place of the attack.
+_BASELINES = (Baseline.INVERSION, Baseline.WEIGHTS, Baseline.KERNELS)
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Cell:
     """What the match run is asked for, but for its runs."""
     architecture: Architecture
     n: int
+    baseline: Baseline | None = None
+    """What is done in place of the attack; it then has no chance level of its own."""
 
     @property
     def id(self) -> str:
@@ -84,6 +94,9 @@ def _cell(plan: StudyPlan, panel: Variant, variant: Variant, reference: bool, se
 
 def _checked_cell(values: dict[str, dict[str, Any]], panel: str, point: str, reference: bool, seed: int) -> Cell:
     given, matched = values.pop(ATTACK), values.pop(MATCH)
+    baseline = _baseline(given.pop(BASELINE, None))
+    if baseline is Baseline.INVERSION:
+        given.setdefault("iterations", INVERSION_STEPS)
     training = parse_config(TrainConfig, values)
     source = describe_source(training.data.source, training.data.path)
     sides = 2 if training.data.source.planar else len(plan_task(training.data, source.class_names).sides)
@@ -95,7 +108,13 @@ def _checked_cell(values: dict[str, dict[str, Any]], panel: str, point: str, ref
         model = AttackModel(Network(architecture), training, expected_rank=n)
     attack = attack_settings(model, {"snapshots": _SNAPSHOTS, **given})
     parse_config(MatchConfig, {"runs": ["reconstruct-1"], **matched})
-    return Cell(panel, point, reference, seed, training, attack, "m" not in given, matched, architecture, n)
+    return Cell(panel, point, reference, seed, training, attack, "m" not in given, matched, architecture, n, baseline)
+
+
+def _baseline(asked: Any) -> Baseline | None:
+    if asked is None or asked in _BASELINES:
+        return asked if asked is None else Baseline(asked)
+    raise InputError(f"{ATTACK}.{BASELINE} must be {', '.join(_BASELINES[:-1])} or {_BASELINES[-1]}, got {asked!r}")
 
 
 def attack_request(cell: Cell, model_run: str, model: AttackModel | None = None) -> ReconstructConfig:
@@ -103,7 +122,7 @@ def attack_request(cell: Cell, model_run: str, model: AttackModel | None = None)
     settings = cell.attack
     if cell.m_from_rank and model is not None:
         settings = settings.model_copy(update={"m": usual_candidates(model)})
-    return ReconstructConfig(model=model_run, settings=settings, m_from_rank=cell.m_from_rank)
+    return ReconstructConfig(model=model_run, settings=settings, m_from_rank=cell.m_from_rank, baseline=cell.baseline)
 
 
 def floor_request(cell: Cell, model_run: str) -> ReconstructConfig:

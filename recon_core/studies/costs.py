@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recon_core.runs.reconstruction import Baseline
 from recon_core.scheduling.estimates import Estimator
 from recon_core.scheduling.local import local_places
 from recon_core.store import RunStore
@@ -31,7 +32,7 @@ def study_cost(plan: StudyPlan, estimator: Estimator, workers: int | None = None
     untrained: set[tuple[object, ...]] = set()
     for cell in cells:
         seconds += _cell_seconds(cell, estimator)
-        if plan.floor and cell.floor_shape not in untrained:
+        if plan.floor and cell.baseline is None and cell.floor_shape not in untrained:
             untrained.add(cell.floor_shape)
             seconds.append(estimator.reconstruction(cell.training, cell.attack))
     known = [one for one in seconds if one is not None]
@@ -45,12 +46,14 @@ def single_thread_estimator(store: RunStore) -> Estimator:
 
 
 def _cell_seconds(cell: Cell, estimator: Estimator) -> list[float | None]:
-    candidates = cell.attack.m * cell.attack.seeds
-    return [
-        estimator.training(cell.training),
-        estimator.reconstruction(cell.training, cell.attack),
-        estimator.matching(cell.training, candidates),
-    ]
+    match cell.baseline:
+        case None:
+            candidates, attack = cell.attack.m * cell.attack.seeds, estimator.reconstruction(cell.training, cell.attack)
+        case Baseline.INVERSION:
+            candidates, attack = cell.attack.m, estimator.inversion(cell.training, cell.attack)
+        case _:  # written down as they are
+            candidates, attack = cell.architecture.widths[0], 0.0
+    return [estimator.training(cell.training), attack, estimator.matching(cell.training, candidates)]
 
 
 def duration_text(seconds: float) -> str:

@@ -140,7 +140,7 @@ class StepGraph:
         key = training_key(cell.training, self._images_of(cell))
         train = self._step(key, StepKind.TRAIN, cell, rank)
         attack = self._step(attack_key(key, attack_request(cell, "")), StepKind.ATTACK, cell, rank, train)
-        floor_step = self._floor(cell, rank, train) if floor else None
+        floor_step = self._floor(cell, rank, train) if floor and cell.baseline is None else None
         match = self._match(cell, rank, attack, floor_step)
         return CellSteps(cell, train, attack, floor_step, match)
 

@@ -22,31 +22,17 @@ class PaperFigure:
     """As the paper counts them, e.g. Fig. 4."""
     shows: str
     """What the paper shows, in our words."""
-    study: str | None
-    """Of the catalogue; None where single runs make it."""
+    study: str
+    """Of the catalogue."""
     figures: tuple[str, ...] = ("good",)
     """Which of the study's figures answer it, by the first word of their names."""
     part: str = ""
     """Where the paper's figure has more to it, e.g. top."""
-    commands: tuple[str, ...] = ()
-    cost: str = ""
-    """Of those commands; a study's is estimated."""
 
     @property
     def title(self) -> str:
         return ", ".join(self.numbers) + (f" ({self.part})" if self.part else "")
 
-
-_INVERSION = (
-    "python -m recon_core train --preset cifar10-500",
-    "python -m recon_core baseline RUN --kind inversion",
-    "python -m recon_core match RUN",
-)
-_WEIGHTS = (
-    "python -m recon_core train --preset cifar10-500",
-    "python -m recon_core baseline RUN --kind weights",
-    "python -m recon_core match RUN",
-)
 
 PAPER_FIGURES: tuple[PaperFigure, ...] = (
     PaperFigure(
@@ -74,12 +60,11 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         HAIM, ("Fig. 5", "Fig. 12", "Fig. 13"), "Model inversion, the baseline, gives blurred averages of the classes.",
-        None, part="model inversion", commands=_INVERSION, cost="about 2 min on two cores; digits alike, mnist-500",
+        "baselines", ("good", "images"), part="model inversion",
     ),
     PaperFigure(
         HAIM, ("Fig. 5", "Fig. 14", "Fig. 15"), "Some weights of the first layer, taken as images, look like training "
-        "images, far fewer than the attack finds.", None, part="weights as images", commands=_WEIGHTS,
-        cost="about 1 min on two cores; digits alike, mnist-500",
+        "images, far fewer than the attack finds.", "baselines", ("images",), part="weights as images",
     ),
     PaperFigure(
         HAIM, ("Fig. 6", "Fig. 7"), "The best reconstructions from 100 and from 1,000 training images.", "samples",

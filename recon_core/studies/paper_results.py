@@ -1,23 +1,23 @@
 """The papers' figures and tables beside ours, from the finished studies of a store: numbers, pictures, verdicts, ids.
 
-`collect` reads the store, `write_results` makes a page of it: Markdown with PNGs beside it, or one HTML file. Nothing
-there is written by hand, so whoever has the store can build it again and follow each number to its run.
+`write_results` reads the store, puts what it finds into the book that is there (`results_book`), and makes a page of it
+(`results_page`). Nothing there is written by hand, so whoever has a store can build its part again and follow each
+number to its run.
 """
 
 from __future__ import annotations
 
-import base64
-import html
-import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean
 
+import torch
 from PIL import Image, ImageDraw
 
-from recon_core.analysis.studies import CONTROLS, CurvePoint, Measure, StudyRow
+from recon_core.analysis.studies import CONTROLS, Measure, StudyRow
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.plots.files import write_pngs
@@ -27,112 +27,47 @@ from recon_core.runs.commands import offered_command
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.store import RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE, StudySize
-from recon_core.studies.claims import Verdict, verdicts
-from recon_core.studies.costs import duration_text, single_thread_estimator, study_cost
+from recon_core.studies.claims import verdicts
+from recon_core.studies.costs import single_thread_estimator, study_cost
 from recon_core.studies.figures import StudyFigure, study_figures
 from recon_core.studies.findings import overview
-from recon_core.studies.paper_figures import OURS, PAPER_FIGURES, PAPERS, PaperFigure
-from recon_core.studies.results import StudyResults, study_results
+from recon_core.studies.paper_figures import OURS, PAPER_FIGURES, PaperFigure
+from recon_core.studies.results import StudyResults, study_results, threshold_of
+from recon_core.studies.results_book import (
+    BEST_PAIRS,
+    AnswerKey,
+    AnswerVerdict,
+    Book,
+    NumbersRow,
+    Origin,
+    Picture,
+    StudyAnswer,
+    in_order,
+    merged,
+    read_book,
+    write_book,
+)
+from recon_core.studies.results_files import BOOK
+from recon_core.studies.results_page import markdown, page_html
 from recon_core.studies.study import StudyConfig
 
-MARKS = {True: "✓ agrees", False: "✗ does not agree", None: "? not decided"}
-NOT_RUN = "Not run yet"
 _LABEL_WIDTH = 190  # pixels beside a strip
-_NUMBER_COLUMNS = (
-    "value", "seeds", "good", "of", "chance level", "good, other SSIM window", "on the margin", "train error",
-    "test error", "match runs",
-)  # fmt: skip
+_COLOURS = 64  # of a drawn figure; a sheet of images takes 256
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Who made a study's numbers, where and in what time."""
-
-    run_id: str
-    command: str
-    size: str
-    seeds: int
-    settings: str
-    attack: str
-    hardware: str
-    seconds: float
-    """Of all its runs together, each on one thread."""
-    made: str
-    """The day it was begun."""
+def results_entries() -> tuple[PaperFigure, ...]:
+    """Every figure of the papers, then the studies that answer none of them."""
+    asked = {entry.study for entry in PAPER_FIGURES}
+    own = (study for study in CATALOGUE.values() if study.name not in asked)
+    return (
+        *PAPER_FIGURES,
+        *(PaperFigure(OURS, (study.title,), study.about, study.name, ("good", "images")) for study in own),
+    )
 
 
-@dataclass(frozen=True)
-class NumbersRow:
-    """One value of the axis in one panel, over its seeds: what the page's tables hold."""
-
-    panel: str
-    point: CurvePoint
-    chance: float
-    other_good: float | None
-    on_margin: float | None
-    train_error: float | None
-    test_error: float | None
-
-    @property
-    def match_runs(self) -> tuple[str, ...]:
-        return tuple(row.runs["match"] for row in self.point.rows if "match" in row.runs)
-
-    def cells(self) -> list[str]:
-        def mean(value: float | None, *, rate: bool = False) -> str:
-            return "–" if value is None else f"{value:.1%}" if rate else f"{value:.3g}"
-
-        return [
-            self.point.label,
-            str(len(self.point.spread.values)),
-            str(self.point.spread).replace("95% interval ", ""),
-            str(self.point.of),
-            mean(self.chance),
-            mean(self.other_good),
-            mean(self.on_margin),
-            mean(self.train_error, rate=True),
-            mean(self.test_error, rate=True),
-            ", ".join(self.match_runs),
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class StudyAnswer:
-    """A finished study, read for the page."""
-
-    origin: Origin
-    results: StudyResults
-    verdicts: tuple[Verdict, ...]
-    numbers: tuple[NumbersRow, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Book:
-    """All entries in order, and the answers by study; a study that was not run is not among them."""
-
-    entries: tuple[PaperFigure, ...]
-    answers: Mapping[str, StudyAnswer]
-    costs: Mapping[str, str]
-    """What a study that was not run would take here."""
-
-
-def collect(store: RunStore) -> Book:
-    """Read every finished study of the catalogue."""
-    entries = (*PAPER_FIGURES, *_own_entries())
-    names = [name for name in dict.fromkeys(entry.study for entry in entries) if name is not None]
-    chosen = {name: run_id for name in names if (run_id := finished_study(store, name)) is not None}
-    estimator = single_thread_estimator(store)
-    costs = {}
-    for name in names:
-        if name not in chosen:
-            sizes = CATALOGUE[name].sizes
-            parts = [f"{size}: {study_cost(CATALOGUE[name].plan(size), estimator).text}" for size in sizes]
-            costs[name] = ", ".join(parts)
-    return Book(entries, {name: _answer(store, run_id) for name, run_id in chosen.items()}, costs)
-
-
-def finished_study(store: RunStore, name: str) -> str | None:
-    """The finished study run of that name with the most models; of several, the newest."""
-    found: list[tuple[int, str]] = []
+def finished_studies(store: RunStore) -> dict[AnswerKey, str]:
+    """The finished study runs by study and size: those with the most models and, of several, the newest."""
+    found: dict[AnswerKey, tuple[int, str]] = {}
     for summary in store.list("study"):  # the newest first
         if summary.status.state is not RunState.DONE:
             continue
@@ -140,22 +75,32 @@ def finished_study(store: RunStore, name: str) -> str | None:
             plan = parse_config(StudyConfig, store.open(summary.id).config).plan
         except AfterimageError:  # written by another version
             continue
-        if plan.name == name and plan.size in list(StudySize):
-            found.append((plan.size_in_cells, summary.id))
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+        if plan.name not in CATALOGUE or plan.size not in list(StudySize):
+            continue
+        key = AnswerKey(plan.name, plan.size)
+        if key not in found or plan.size_in_cells > found[key][0]:
+            found[key] = (plan.size_in_cells, summary.id)
+    return {key: run_id for key, (_, run_id) in found.items()}
 
 
-def _own_entries() -> Iterator[PaperFigure]:
-    """Studies that answer no figure of the papers."""
-    asked = {entry.study for entry in PAPER_FIGURES}
-    for study in CATALOGUE.values():
-        if study.name not in asked:
-            yield PaperFigure(OURS, (study.title,), study.about, study.name, ("good", "images"))
+# -- reading a study -------------------------------------------------------------------------------------
 
 
-def _answer(store: RunStore, run_id: str) -> StudyAnswer:
+def read_answer(store: RunStore, run_id: str) -> StudyAnswer:
+    """All that the page says of a finished study; its pictures are made apart."""
     results = study_results(store, run_id)
-    return StudyAnswer(_origin(store, results), results, verdicts(results), tuple(_numbers(results)))
+    judged = [
+        AnswerVerdict(claim=one.claim.text, panel=one.panel, agrees=one.agrees, sentence=one.sentence)
+        for one in verdicts(results)
+    ]
+    return StudyAnswer(
+        study=results.plan.name,
+        origin=_origin(store, results),
+        overview=overview(results),
+        panels=results.panels,
+        verdicts=tuple(judged),
+        numbers=tuple(_numbers(store, results)),
+    )
 
 
 def _origin(store: RunStore, results: StudyResults) -> Origin:
@@ -176,8 +121,8 @@ def _origin(store: RunStore, results: StudyResults) -> Origin:
     return Origin(
         run_id=results.run_id,
         command=shlex.join(offered_command(run)),
-        size=plan.size,
-        seeds=len(plan.seeds),
+        size=StudySize(plan.size),
+        models=plan.size_in_cells,
         settings=", ".join(f"{key}={value}" for key, value in plan.base.items()) or "those of the defaults",
         attack=" and ".join(recipes) + span,
         hardware=str((run.result() or {}).get("hardware", "not recorded")),
@@ -186,21 +131,45 @@ def _origin(store: RunStore, results: StudyResults) -> Origin:
     )
 
 
-def _numbers(results: StudyResults) -> Iterator[NumbersRow]:
+def _numbers(store: RunStore, results: StudyResults) -> Iterator[NumbersRow]:
     for panel in results.panels:
         good = results.curve(panel, Measure.GOOD)
         if good is None:
             continue
         for point in (*good.points, *good.references):
+            best = [
+                pairs for row in point.rows if (pairs := _best_pairs(store, row, threshold_of(results))) is not None
+            ]
             yield NumbersRow(
                 panel=panel,
-                point=point,
+                value=point.label,
+                seeds=len(point.spread.values),
+                good=point.spread.mean,
+                good_low=point.spread.low,
+                good_high=point.spread.high,
+                of=point.of,
                 chance=max((_mean(point.rows, str(measure)) or 0.0) for measure in CONTROLS),
                 other_good=_mean(point.rows, "other_good"),
+                other_chance=_mean(point.rows, "other_chance"),
+                best_pairs_good=fmean(found for found, _ in best) if best else None,
+                best_ssim=max(ssim for _, ssim in best) if best else None,
                 on_margin=_mean(point.rows, "on_margin"),
                 train_error=_mean(point.rows, "train_error"),
                 test_error=_mean(point.rows, "test_error"),
+                match_runs=tuple(row.runs["match"] for row in point.rows if "match" in row.runs),
             )
+
+
+def _best_pairs(store: RunStore, row: StudyRow, threshold: float) -> tuple[int, float] | None:
+    """How many of the best pairs are good, and the best SSIM; None where the run is gone, or holds no images."""
+    try:
+        ssim = store.open(row.runs["match"]).tensors("match").get("ssim")
+    except (AfterimageError, KeyError):
+        return None
+    if ssim is None or not len(ssim):
+        return None
+    best = torch.topk(ssim.double(), min(BEST_PAIRS, len(ssim))).values
+    return int((best > threshold).sum()), float(best[0])
 
 
 def _mean(rows: Sequence[StudyRow], name: str) -> float | None:
@@ -208,7 +177,7 @@ def _mean(rows: Sequence[StudyRow], name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-# -- the page --------------------------------------------------------------------------------------------
+# -- the book and the page -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,64 +189,111 @@ class Written:
     missing: str | None
 
 
-def write_results(store: RunStore, target: Path, *, draw: bool = True) -> Written:
-    """Build the page at `target`, .md or .html; pictures go into a folder beside it, named after it.
+def write_results(store: RunStore, target: Path, *, draw: bool = True, beside: Sequence[Path] = ()) -> Written:
+    """Build the page at `target`, .md or .html; book and pictures go into a folder beside it, named after it.
 
-    Without `draw`, and where there is no browser to draw them with, the page goes without figures.
+    Studies that the store has are read from it. Others are carried over from the book that is there; what neither has
+    comes from those in the folders `beside`. Without `draw`, and where there is no browser, a study that was not drawn
+    before goes without figures.
     """
     if target.suffix not in (".md", ".html"):
         raise InputError(f"results are written as .md or .html, got {target.name!r}; e.g. --to docs/results.md")
-    book = collect(store)
     folder = target.with_suffix("")
+    for other in beside:
+        if not (other / BOOK).is_file():
+            raise InputError(f"{str(other)!r} holds no {BOOK}; name the folder of results that were built before")
+    sources = {folder: read_book(folder), **{other: read_book(other) for other in beside}}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        fresh = {key: read_answer(store, run_id) for key, run_id in finished_studies(store).items()}
+        answers = merged(tuple(fresh.values()), sources[folder].answers)
+        for other in beside:
+            answers = {**{answer.key: answer for answer in sources[other].answers}, **answers}
+        own = {key: answer for key, answer in answers.items() if fresh.get(key) is answer}
+        drawn, missing = _draw(store, own, sources[folder], folder, draw)
+        for key, answer in answers.items():
+            if key not in own:
+                _take_pictures(answer, sources, folder)
+        entries = results_entries()
+        book = in_order({**answers, **drawn}, CATALOGUE)
+        carried = answers.keys() - own.keys()
+        text = markdown(book, entries, _costs(store, book), folder.name, carried)
+        write_book(folder, book)
+        kept = {picture.file for answer in book.answers for picture in answer.pictures}
         for old in folder.glob("*.png"):
-            old.unlink()
-        pictures, missing = _write_pictures(store, book, folder, draw)
-        text = markdown(book, pictures, folder.name)
-        page = text if target.suffix == ".md" else _html(text, target.parent)
+            if old.name not in kept:
+                old.unlink()
+        page = text if target.suffix == ".md" else page_html(text, target.parent)
         target.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {str(target)!r}: {error.strerror or error}; choose another --to") from None
-    files = tuple(folder / picture.file for named in pictures.values() for picture in named.values())
-    return Written(target, files, missing)
+    return Written(target, tuple(folder / file for file in sorted(kept)), missing)
 
 
-class Picture(NamedTuple):
-    file: str
-    heading: str
+def _costs(store: RunStore, book: Book) -> dict[AnswerKey, str]:
+    """What the sizes that were not run would take here."""
+    done, estimator = {answer.key for answer in book.answers}, single_thread_estimator(store)
+    keys = [AnswerKey(study.name, size) for study in CATALOGUE.values() for size in study.sizes]
+    return {
+        key: study_cost(CATALOGUE[key.study].plan(StudySize(key.size)), estimator).text
+        for key in keys
+        if key not in done
+    }
 
 
-Pictures = Mapping[str, Mapping[str, Picture]]
-"""By study and by name of its figure."""
+# -- pictures --------------------------------------------------------------------------------------------
 
 
-def _write_pictures(store: RunStore, book: Book, folder: Path, draw: bool) -> tuple[Pictures, str | None]:
-    files: dict[str, dict[str, Picture]] = {}
-    drawn = {}
-    for name, answer in book.answers.items():
-        wanted = {kind for entry in book.entries if entry.study == name for kind in entry.figures}
-        for item in study_figures(store, answer.results):
+def _draw(
+    store: RunStore, answers: Mapping[AnswerKey, StudyAnswer], before: Book, folder: Path, draw: bool
+) -> tuple[dict[AnswerKey, StudyAnswer], str | None]:
+    """The same answers with their pictures, and why some have none."""
+    pictures: dict[AnswerKey, list[Picture]] = {}
+    figures = {}
+    earlier = {(one.origin.run_id, picture.file) for one in before.answers for picture in one.pictures}
+    for key, answer in answers.items():
+        wanted = {kind for entry in results_entries() if entry.study == key.study for kind in entry.figures}
+        pictures[key] = []
+        for item in study_figures(store, study_results(store, answer.origin.run_id)):
             if not _wanted(item, wanted):
                 continue
-            path = folder / f"{name}-{item.name}.png"
+            path = folder / f"{key.study}-{key.size}-{item.name}.png"
             if item.strips:
                 _sheet(item.strips).save(path, format="PNG", optimize=True)
             elif item.figure is not None and draw:
-                drawn[path] = without_title(item.figure)
-            else:
+                figures[path] = without_title(item.figure)
+            elif (answer.origin.run_id, path.name) not in earlier:
                 continue
-            files.setdefault(name, {})[item.name] = Picture(path.name, item.heading)
-    missing = write_pngs(drawn) if draw else "figures were not asked for"
-    there = {
-        name: {figure: picture for figure, picture in named.items() if (folder / picture.file).exists()}
-        for name, named in files.items()
-    }
-    return there, missing
+            pictures[key].append(Picture(name=item.name, file=path.name, heading=item.heading))
+    missing = write_pngs(figures) if draw else "figures were not asked for"
+    for path in figures:
+        if path.exists() and missing is None:
+            _in_few_colours(path)
+    return {
+        key: answers[key].model_copy(
+            update={"pictures": tuple(picture for picture in found if (folder / picture.file).exists())}
+        )
+        for key, found in pictures.items()
+    }, missing
 
 
-def _wanted(item: StudyFigure, kinds: set[str] | tuple[str, ...]) -> bool:
+def _take_pictures(answer: StudyAnswer, sources: Mapping[Path, Book], folder: Path) -> None:
+    """Copy the pictures of an answer that comes from another folder."""
+    home = next(place for place, book in sources.items() if any(one is answer for one in book.answers))
+    for picture in answer.pictures:
+        if home != folder and (home / picture.file).is_file():
+            shutil.copyfile(home / picture.file, folder / picture.file)
+
+
+def _wanted(item: StudyFigure, kinds: set[str]) -> bool:
     return item.name.split("-")[0] in kinds
+
+
+def _in_few_colours(path: Path) -> None:
+    """A figure has lines and marks in a handful of colours; the page is to load at once."""
+    with Image.open(path) as drawn:
+        small = drawn.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+    small.save(path, format="PNG", optimize=True)
 
 
 def _sheet(strips: Sequence[Strip]) -> Image.Image:
@@ -295,115 +311,3 @@ def _sheet(strips: Sequence[Strip]) -> Image.Image:
 def _plain(label: str) -> str:
     """The drawing font has Latin letters only."""
     return label.replace("λ", "lambda").encode("latin-1", "replace").decode("latin-1")
-
-
-_ABOUT = (
-    "Every figure and table of Haim et al. (2022) and Buzaglo et al. (2023), beside ours. Built from the finished "
-    "studies of a store by `python -m recon_core results`; nothing here is written by hand. A claim agrees only where "
-    "the 95% interval over seeds says so. Good is SSIM above 0.4 with the 11x11 window; the other window is the 3x3 "
-    "one of the papers' code. Our attack knows that edges of images are sparse, which the papers' attack does not, so "
-    "counts may be higher than theirs. Any run named here is shown by `python -m recon_core runs show RUN`."
-)
-
-
-def markdown(book: Book, pictures: Pictures, folder: str) -> str:
-    """The whole page; pictures are linked in `folder`."""
-    lines = [
-        "# Results",
-        "",
-        _ABOUT,
-        "",
-        *_contents(book),
-    ]
-    told: dict[str, str] = {}
-    for paper in (*PAPERS, OURS):
-        lines += ["", f"## {paper}"]
-        for entry in book.entries:
-            if entry.paper == paper:
-                lines += ["", f"### {entry.title}", "", *_entry(book, entry, pictures, folder, told)]
-    return "\n".join(lines) + "\n"
-
-
-def _contents(book: Book) -> list[str]:
-    rows = [[entry.paper, entry.title, _status(book, entry)] for entry in book.entries]
-    return _table(("paper", "figure", "ours"), rows)
-
-
-def _status(book: Book, entry: PaperFigure) -> str:
-    if entry.study is None or entry.study not in book.answers:
-        return NOT_RUN.lower()
-    answer = book.answers[entry.study]
-    counted = [MARKS[agrees] for agrees in MARKS if any(verdict.agrees is agrees for verdict in answer.verdicts)]
-    return f"`{answer.origin.run_id}`: {'; '.join(counted) or 'shown'}"
-
-
-def _entry(book: Book, entry: PaperFigure, pictures: Pictures, folder: str, told: dict[str, str]) -> list[str]:
-    lines = [f"**In the paper.** {entry.shows}", ""]
-    if entry.study is None or entry.study not in book.answers:
-        commands = entry.commands or (f"python -m recon_core study {entry.study} --size {_smallest(entry.study)}",)
-        cost = entry.cost or f"estimated for this machine, {book.costs.get(entry.study or '', 'unknown')}"
-        return [*lines, f"**{NOT_RUN}.** {' then '.join(f'`{command}`' for command in commands)} ({cost})."]
-    answer = book.answers[entry.study]
-    origin = answer.origin
-    lines += [
-        f"**Ours.** `{origin.command}`, run `{origin.run_id}` of {origin.made}: size {origin.size}, {origin.settings}; "
-        f"attack {origin.attack}; {origin.hardware}, {duration_text(origin.seconds)} of run time in all, one thread a "
-        f"run. {overview(answer.results)}",
-        "",
-        *_verdict_lines(answer.verdicts),
-    ]
-    for name, picture in pictures.get(entry.study, {}).items():
-        if name.split("-")[0] in entry.figures:
-            lines += ["", f"![{picture.heading}]({folder}/{picture.file})"]
-    if entry.study in told:
-        return [*lines, "", f"Numbers: see {told[entry.study]}."]
-    told[entry.study] = f"{entry.paper}, {entry.title}"
-    for panel in answer.results.panels:
-        rows = [row.cells() for row in answer.numbers if row.panel == panel]
-        lines += ["", *([f"*{panel}*", ""] if panel else []), *_table(_NUMBER_COLUMNS, rows)]
-    return lines
-
-
-def _smallest(study: str | None) -> str:
-    return str(CATALOGUE[study].sizes[0]) if study is not None else str(StudySize.QUICK)
-
-
-def _verdict_lines(found: Sequence[Verdict]) -> list[str]:
-    lines = []
-    for verdict in found:
-        place = f" ({verdict.panel})" if verdict.panel else ""
-        lines.append(f"- {verdict.claim.text} **{MARKS[verdict.agrees]}**{place}: {verdict.sentence}.")
-    return lines
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    return [line(head), line(["---"] * len(head)), *map(line, rows)]
-
-
-_PICTURE = re.compile(r'<img src="([^"]+)"')
-_STYLE = """
-body { font: 16px/1.5 Helvetica, Arial, sans-serif; color: #222; max-width: 1000px; margin: 2rem auto; }
-img { max-width: 100%; } table { border-collapse: collapse; font-size: 0.8rem; } h3, img, tr { break-inside: avoid; }
-th, td { border-bottom: 1px solid #ddd; padding: 3px 8px; text-align: left; vertical-align: top; }
-h3 { break-after: avoid; margin-top: 2rem; } code { font-size: 0.85em; overflow-wrap: anywhere; }
-@media print { body { font-size: 11pt; max-width: none; margin: 0; } @page { size: A4; margin: 15mm; } }
-"""
-
-
-def _html(text: str, beside: Path) -> str:
-    """One file that needs nothing else and prints well; pictures are inside."""
-    from markdown_it import MarkdownIt
-
-    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-
-    def inside(found: re.Match[str]) -> str:
-        data = base64.b64encode((beside / html.unescape(found[1])).read_bytes()).decode("ascii")
-        return f'<img src="data:image/png;base64,{data}"'
-
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Results · Afterimage</title>'
-        f"<style>{_STYLE}</style></head><body>{_PICTURE.sub(inside, body)}</body></html>\n"
-    )

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recon_core.project_files import project_file
 from recon_core.store import RunStore
+
+BOOK = "results.json"
+"""Beside the pictures: all that the page says, as data."""
+SHIPPED = project_file("docs") / "results.md"
+"""Those that come with the project."""
+
+
+def shipped_folder() -> Path | None:
+    """Where the book and the pictures of those are; None where the project comes without."""
+    folder = SHIPPED.with_suffix("")
+    return folder if (folder / BOOK).is_file() else None
 
 
 def default_target(store: RunStore) -> Path:

@@ -14,6 +14,8 @@ from recon_core.errors import InputError
 from recon_core.runs.match_source import MatchConfig
 
 ATTACK, MATCH = "attack", "match"
+BASELINE = "baseline"
+"""Of the attack: what is done in its place."""
 # What belongs together under one word; settings of an attack are those of any.
 _CONFIGS: Mapping[str, type[BaseModel]] = {
     "data": DataConfig,
@@ -55,12 +57,14 @@ def known_keys() -> list[str]:
 def describe_key(key: str) -> str:
     """What a key means, from its own field."""
     group, _, name = full_key(key).rpartition(".")
+    if (group, name) == (ATTACK, BASELINE):
+        return "what the papers compare with, in place of the attack: inversion, weights or kernels"
     return describe_setting(name) if group == ATTACK else _CONFIGS[group].model_fields[name].description or ""
 
 
 def _names(group: str) -> list[str]:
     if group == ATTACK:
-        return list(all_setting_names())
+        return [*all_setting_names(), BASELINE]
     return [name for name in _CONFIGS[group].model_fields if group != MATCH or name not in _NOT_MATCH_KEYS]
 
 

@@ -139,7 +139,7 @@ class TestStarting:
 
     def test_one_without_a_quick_size_says_so(self) -> None:
         app = visit(s_study="many-samples")
-        assert "has no quick size" in texts(app)
+        assert "has no size Quick; choose Paper n or Full" in texts(app)
         assert not [button for button in app.button if button.key == "s_start"]
 
     def test_an_own_study_from_the_form(self, store: RunStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,12 @@ from recon_core.store import RunStore
 from recon_core.studies.catalogue import CATALOGUE
 from recon_core.studies.claims import verdicts
 from recon_core.studies.paper_figures import NUMBERS, OURS, PAPER_FIGURES, PAPERS
-from recon_core.studies.paper_results import MARKS, NOT_RUN, collect, finished_study, markdown, write_results
+from recon_core.studies.paper_results import finished_studies, results_entries, write_results
 from recon_core.studies.plan import Check
 from recon_core.studies.results import study_results
-from recon_core.studies.results_files import default_target
+from recon_core.studies.results_book import BEST_PAIRS, AnswerKey, Book, read_book, write_book
+from recon_core.studies.results_files import BOOK, default_target, shipped_folder
+from recon_core.studies.results_page import MARKS, NOT_RUN
 from recon_core.studies.study import StudyConfig, create_study
 from tests.studies.tiny_studies import do_study, tiny_plan
 
@@ -99,6 +102,10 @@ def test_every_number_is_one_of_the_store(built: tuple[RunStore, str], page: Pat
         ]
         assert row["chance level"] == f"{max(controls):.3g}"
         assert row["good, other SSIM window"] == f"{mean([count['other']['good'] for count in counts]):.3g}"
+        assert row["chance level, other window"] == f"{mean([count['other']['chance'] for count in counts]):.3g}"
+        pairs = [match.tensors("match")["ssim"].sort(descending=True).values[:BEST_PAIRS] for match in matches]
+        assert row["good of the best 30"] == f"{mean([int((best > 0.4).sum()) for best in pairs]):.3g}"
+        assert row["best SSIM"] == f"{max(float(best[0]) for best in pairs):.3g}"
         assert row["on the margin"] == f"{mean([fact['on_margin'] for fact in facts]):.3g}"
         assert row["train error"] == f"{mean([fact['train_error'] for fact in facts]):.1%}"
         assert row["test error"] == f"{mean([fact['test_error'] for fact in facts]):.1%}"
@@ -109,6 +116,7 @@ def test_an_entry_says_who_made_it_and_what_it_found(built: tuple[RunStore, str]
     entries = sections(page)
     decay = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 5"))
     assert f"`{run_id}`" in decay
+    assert "**Ours, size quick**" in decay
     assert "`python -m recon_core study weight-decay --size quick`" in decay
     assert "2 seeds of each" in decay
     assert re.search(r"\d+ CPU cores? \(", decay)
@@ -116,7 +124,7 @@ def test_an_entry_says_who_made_it_and_what_it_found(built: tuple[RunStore, str]
     for verdict in verdicts(study_results(store, run_id)):
         assert f"{verdict.claim.text} **{MARKS[verdict.agrees]}**: {verdict.sentence}." in decay
     pictures = re.findall(r"!\[.*\]\((results/.*\.png)\)", decay)
-    assert [Path(picture).name for picture in pictures] == ["weight-decay-images.png"]
+    assert [Path(picture).name for picture in pictures] == ["weight-decay-quick-images.png"]
     assert all((page.parent / picture).stat().st_size > 1000 for picture in pictures)
     again = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 14"))
     assert "Numbers: see Buzaglo et al. 2023, Fig. 5" in again
@@ -127,10 +135,13 @@ def test_what_was_not_run_says_so_with_command_and_cost(page: Path) -> None:
     for entry in PAPER_FIGURES:
         text = entries[f"{entry.paper}, {entry.title}"]
         if entry.study == "weight-decay":
-            assert NOT_RUN not in text
+            assert f"**{NOT_RUN}.**" not in text
             continue
         assert f"**{NOT_RUN}.** `python -m recon_core " in text
-        assert re.search(r"\((?:about|estimated for this machine).*\d+(?:\.\d)? (?:s|min|h|days)", text), text
+        for size in CATALOGUE[entry.study].sizes:
+            assert re.search(rf"study {entry.study} --size {size}` \(\d+(?:\.\d)? (?:s|min|h|days)\)", text), text
+    first = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 5"))
+    assert f"**{NOT_RUN}, at other sizes.** `python -m recon_core study weight-decay --size paper-n`" in first
 
 
 def test_the_study_with_most_models_counts_and_only_finished_ones(built: tuple[RunStore, str]) -> None:
@@ -140,12 +151,96 @@ def test_the_study_with_most_models_counts_and_only_finished_ones(built: tuple[R
     do_study(smaller)
     waiting = create_study(store, StudyConfig(plan=tiny_plan(name="samples", size="quick")))
     try:
-        assert finished_study(store, "weight-decay") == run_id
-        assert finished_study(store, "samples") is None
-        assert markdown(collect(store), {}, "results").count(run_id) > 0
+        assert finished_studies(store) == {AnswerKey("weight-decay", "quick"): run_id}
     finally:
         store.delete(smaller.id)
         store.delete(waiting.id)
+
+
+def entry_bytes(folder: Path, study: str) -> bytes:
+    """What the book says of a study, as it stands in the file."""
+    (found,) = [one for one in json.loads((folder / BOOK).read_bytes())["answers"] if one["study"] == study]
+    return json.dumps(found).encode()
+
+
+def test_studies_of_other_stores_are_carried_over_as_they_stand(
+    built: tuple[RunStore, str], tmp_path: Path, store: RunStore
+) -> None:
+    """First one store, then another one: both studies are there, and the first is unchanged to the byte."""
+    target, folder = tmp_path / "docs" / "results.md", tmp_path / "docs" / "results"
+    target.parent.mkdir()
+    write_results(built[0], target, draw=False)
+    before, picture = entry_bytes(folder, "weight-decay"), (folder / "weight-decay-quick-images.png").read_bytes()
+    one = create_study(store, StudyConfig(plan=tiny_plan(name="samples", size="quick")), ["samples"])
+    do_study(one)
+    page = write_results(store, target, draw=False).page.read_text(encoding="utf-8")
+    assert entry_bytes(folder, "weight-decay") == before
+    assert (folder / "weight-decay-quick-images.png").read_bytes() == picture
+    entries = sections(target)
+    carried = next(text for name, text in entries.items() if name.startswith("Buzaglo et al. 2023, Fig. 5"))
+    assert f"run `{built[1]}`" in carried
+    assert "Carried over from an earlier build" in carried
+    fresh = entries["Haim et al. 2022, Fig. 1"]
+    assert f"run `{one.id}`" in fresh
+    assert "Carried over" not in fresh
+    # Back in the first store it is the other one that is carried over; the page but for that is the same.
+    again = write_results(built[0], target, draw=False).page.read_text(encoding="utf-8")
+    assert entry_bytes(folder, "weight-decay") == before
+    assert sorted(re.findall(r"run `(\S+)`", again)) == sorted(re.findall(r"run `(\S+)`", page))
+
+
+def test_a_carried_study_gives_way_to_one_with_as_many_models_only(
+    built: tuple[RunStore, str], tmp_path: Path, store: RunStore
+) -> None:
+    target = tmp_path / "results.md"
+    write_results(built[0], target, draw=False)
+    small = tiny_plan(name="weight-decay", size="quick", references=[], points=[tiny_plan().points[0]])
+    do_study(create_study(store, StudyConfig(plan=small)))
+    write_results(store, target, draw=False)
+    assert [one.origin.run_id for one in read_book(tmp_path / "results").answers] == [built[1]]
+    # Results from beside fill gaps, with their pictures, and replace nothing.
+    write_results(store, tmp_path / "own.md", draw=False, beside=[tmp_path / "results"])
+    assert [one.origin.models for one in read_book(tmp_path / "own").answers] == [1]
+    write_results(RunStore(tmp_path / "empty"), tmp_path / "new.md", draw=False, beside=[tmp_path / "results"])
+    assert [one.origin.run_id for one in read_book(tmp_path / "new").answers] == [built[1]]
+    assert (tmp_path / "new" / "weight-decay-quick-images.png").is_file()
+
+
+def test_a_book_that_cannot_be_read_is_a_sentence(store: RunStore, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    assert read_book(folder) == Book()
+    write_book(folder, Book())
+    assert read_book(folder) == Book()
+    values = json.loads((folder / BOOK).read_bytes())
+    for wrong in ({**values, "version": 2}, {**values, "answers": [{"study": "samples"}]}):
+        (folder / BOOK).write_text(json.dumps(wrong))
+        with pytest.raises(InputError, match=r"cannot read .*results\.json.*move it away to build the results anew"):
+            write_results(store, tmp_path / "results.md", draw=False)
+    with pytest.raises(InputError, match=r"holds no results\.json"):
+        write_results(store, tmp_path / "other.md", draw=False, beside=[tmp_path])
+
+
+def test_the_projects_own_results_are_what_their_book_says() -> None:
+    """Every number on the page that comes with the project stands in the book, which names its runs and command."""
+    folder = shipped_folder()
+    assert folder is not None
+    book, page = read_book(folder), folder.with_suffix(".md")
+    text = page.read_text(encoding="utf-8")
+    told = [[list(row.values()) for row in table] for part in sections(page).values() for table in tables(part)]
+    assert told == [
+        [row.cells() for row in answer.numbers if row.panel == panel]
+        for name in dict.fromkeys(entry.study for entry in results_entries())
+        for answer in book.of(name)
+        for panel in answer.panels
+    ]
+    for answer in book.answers:
+        assert f"`{answer.origin.command}`, run `{answer.origin.run_id}`" in text
+        assert all(re.fullmatch(r"match-\d{8}-\w{6}", run) for row in answer.numbers for run in row.match_runs)
+        assert all((folder / picture.file).is_file() for picture in answer.pictures)
+    pictures = {picture.file for answer in book.answers for picture in answer.pictures}
+    assert {file.name for file in folder.glob("*.png")} == pictures
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 6_000_000
 
 
 def test_one_html_file_holds_its_pictures(built: tuple[RunStore, str], tmp_path: Path) -> None:

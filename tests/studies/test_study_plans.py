@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recon_core.config import TrainConfig, parse_config
+from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
 from recon_core.runs.keys import attack_key, floor_key, training_key
 from recon_core.studies.catalogue import CATALOGUE, StudySize, find_study
@@ -15,6 +16,7 @@ from recon_core.studies.cells import attack_request, expand, floor_request
 from recon_core.studies.custom import own_plan, read_own
 from recon_core.studies.plan import Scale, StudyPlan
 from recon_core.studies.settings import full_key, known_keys
+from recon_core.studies.starting import check_data
 from tests.studies.tiny_studies import tiny_plan
 
 
@@ -75,6 +77,12 @@ def test_every_built_in_study_expands(name: str, size: StudySize) -> None:
         # Nothing to fetch, nothing for a GPU.
         assert not any(cell.training.data.source.endswith(("-full", "100")) for cell in cells)
         assert max(cell.n for cell in cells) <= 200
+    if size is StudySize.PAPER_N:
+        check_data(plan)  # all of it from the embedded images
+        assert not any(cell.training.data.source in FULL_SETS for cell in cells)
+        assert plan.seeds == (0,)
+        assert all(cell.attack.seeds == 1 for cell in cells)
+        assert "one seed" in plan.about
     assert plan.where == "ours" or "Fig." in plan.where
     assert plan.claims
 
@@ -90,8 +98,8 @@ def test_the_weight_decay_study_is_the_papers() -> None:
     assert set(starts) == {1e-3, 1e-4}
 
 
-def test_only_the_full_size_of_many_samples() -> None:
-    with pytest.raises(InputError, match="only its full size"):
+def test_a_size_that_a_study_does_not_have() -> None:
+    with pytest.raises(InputError, match="has no size quick; choose --size paper-n or --size full"):
         find_study("many-samples").plan()
     with pytest.raises(InputError, match="did you mean weight-decay"):
         find_study("weight-dekay")

@@ -55,6 +55,26 @@ def test_a_study_leaves_its_numbers_and_ordinary_runs(store: RunStore) -> None:
     assert run.result()["done"] == 3
 
 
+def test_a_baseline_stands_in_place_of_the_attack(store: RunStore) -> None:
+    methods = [
+        {"label": "model inversion", "settings": {"attack.baseline": "inversion", "attack.m": 6}},
+        {"label": "first-layer weights", "settings": {"attack.baseline": "weights"}},
+    ]
+    run = queued(store, base={**BASE, **FLOW}, points=methods, references=[{"label": "the attack"}], scale="category")
+    do_study(run)
+    inversion, weights, attack = read_record(run).cells
+    assert run.status().state is RunState.DONE
+    assert inversion.runs["train"] == weights.runs["train"] == attack.runs["train"]
+    asked = [store.open(cell.runs["attack"]).config["baseline"] for cell in (inversion, weights, attack)]
+    assert asked == ["inversion", "weights", None]
+    # Weights have no chance level of their own; the attack has.
+    assert ["floor" in cell.runs for cell in (inversion, weights, attack)] == [False, False, True]
+    assert inversion.numbers["candidates"] == 6
+    assert weights.numbers["candidates"] == BASE["model.widths"][0]
+    for cell in (inversion, weights):
+        assert cell.numbers["good"] == store.open(cell.runs["match"]).result()["count"]["good"]
+
+
 def test_numbers_stay_when_runs_are_deleted_and_a_new_study_does_them_again(store: RunStore) -> None:
     run = queued(store, **ONE_CELL)
     do_study(run)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from recon_core.project_files import project_file
 from recon_core.store import RunStore, default_root
-from recon_core.studies.results_files import default_target
+from recon_core.studies.results_files import SHIPPED, default_target
 
-SHIPPED = project_file("docs") / "results.md"
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)]+)\)$", re.MULTILINE)
 # On paper there is no sidebar and nothing scrolls; a picture is not cut in two.
 _PRINT = """<style>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from recon_core.studies.catalogue import CATALOGUE, StudySize
+from recon_core.studies.catalogue import CATALOGUE, SIZE_NOTES, StudySize
 from recon_core.studies.plan import StudyPlan
 from ui.shared.address import recall, record
 from ui.shared.faults import errors_shown
@@ -13,7 +13,7 @@ from ui.studies.cached import built_in_plan, catalogue_costs
 from ui.studies.start import offer_start, show_plan
 
 STUDY, SIZE, SEEDS = "s_study", "s_size", "s_seeds"
-_SIZES = {StudySize.QUICK: "Quick", StudySize.FULL: "Full"}
+_SIZES = {StudySize.QUICK: "Quick", StudySize.PAPER_N: "Paper n", StudySize.FULL: "Full"}
 _MOST_SEEDS = 20
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -77,8 +77,7 @@ def _show_chosen(name: str) -> None:
             required=True,
             format_func=lambda size: _SIZES[size],
             key=SIZE,
-            help="Quick uses the bundled images and takes minutes on two cores; full uses the papers' sizes and "
-            "needs a GPU.",
+            help="\n".join(f"- **{_SIZES[size]}**: {note}." for size, note in SIZE_NOTES.items()),
             bind="query-params",
             persist_state="session",
         )
@@ -96,7 +95,8 @@ def _show_chosen(name: str) -> None:
         )
     chosen = StudySize(size or StudySize.QUICK)
     if chosen not in study.sizes:
-        st.info("This experiment has no quick size: nothing small would say anything. Choose full.")
+        offered = " or ".join(_SIZES[size] for size in study.sizes)
+        st.info(f"This experiment has no size {_SIZES[chosen]}; choose {offered}.", icon=":material/info:")
         return
     plan = built_in_plan(name, str(chosen))
     arguments = [name, "--size", str(chosen)]

@@ -1,0 +1,179 @@
+"""The results as data: what each study came to, in one file that outlives the stores it was read from.
+
+`results.json` holds for each study and size the numbers, the verdicts, the run ids, the command, the hardware and the
+day. Studies are finished on different days and machines, so a book is built upon the one before it: what the store at
+hand has is read anew, everything else is carried over as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from recon_core.analysis.studies import Spread
+from recon_core.config import Frozen, parse_config
+from recon_core.errors import AfterimageError, InputError
+from recon_core.store.files import read_object, write_json
+from recon_core.studies.catalogue import StudySize
+from recon_core.studies.results_files import BOOK
+
+_SIZES = list(StudySize)
+BEST_PAIRS = 30
+"""As many pairs as the authors' released notebooks show."""
+
+
+class AnswerKey(NamedTuple):
+    """Which experiment: a study of the catalogue in one of its sizes."""
+
+    study: str
+    size: str
+
+
+class Origin(Frozen):
+    """Who made a study's numbers, where and in what time."""
+
+    run_id: str
+    command: str
+    size: StudySize
+    models: int
+    settings: str
+    attack: str
+    hardware: str
+    seconds: float
+    """Of all its runs together, each on one thread."""
+    made: str
+    """The day it was begun."""
+
+
+class AnswerVerdict(Frozen):
+    """One claim of a paper in one panel, as it was judged."""
+
+    claim: str
+    panel: str
+    agrees: bool | None
+    sentence: str
+
+
+class NumbersRow(Frozen):
+    """One value of the axis in one panel, over its seeds."""
+
+    panel: str
+    value: str
+    seeds: int
+    good: float
+    """The mean over the seeds."""
+    good_low: float | None
+    """The 95% interval of that mean; None with one seed."""
+    good_high: float | None
+    of: int
+    chance: float
+    other_good: float | None
+    """With the other SSIM window, and its chance level."""
+    other_chance: float | None
+    best_pairs_good: float | None
+    """How many of the best `BEST_PAIRS` pairs are good."""
+    best_ssim: float | None
+    on_margin: float | None
+    train_error: float | None
+    test_error: float | None
+    match_runs: tuple[str, ...]
+
+    def cells(self) -> list[str]:
+        """As the page's tables show it."""
+
+        def mean(value: float | None, *, rate: bool = False) -> str:
+            return "–" if value is None else f"{value:.1%}" if rate else f"{value:.3g}"
+
+        return [
+            self.value,
+            str(self.seeds),
+            str(Spread((), self.good, self.good_low, self.good_high)).replace("95% interval ", ""),
+            str(self.of),
+            mean(self.chance),
+            mean(self.other_good),
+            mean(self.other_chance),
+            mean(self.best_pairs_good),
+            mean(self.best_ssim),
+            mean(self.on_margin),
+            mean(self.train_error, rate=True),
+            mean(self.test_error, rate=True),
+            ", ".join(self.match_runs),
+        ]
+
+
+NUMBER_COLUMNS = (
+    "value", "seeds", "good", "of", "chance level", "good, other SSIM window", "chance level, other window",
+    f"good of the best {BEST_PAIRS}", "best SSIM", "on the margin", "train error", "test error", "match runs",
+)  # fmt: skip
+
+
+class Picture(Frozen):
+    """A figure of a study in a file beside the book."""
+
+    name: str
+    """Its first word says what it shows, e.g. good or images."""
+    file: str
+    heading: str
+
+
+class StudyAnswer(Frozen):
+    """A finished study, whole enough to write its part of the page without its runs."""
+
+    study: str
+    origin: Origin
+    overview: str
+    panels: tuple[str, ...]
+    verdicts: tuple[AnswerVerdict, ...]
+    numbers: tuple[NumbersRow, ...]
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def key(self) -> AnswerKey:
+        return AnswerKey(self.study, self.origin.size)
+
+
+class Book(Frozen):
+    """All answers, at most one for each study and size."""
+
+    format: Literal["afterimage-results"] = "afterimage-results"
+    version: Literal[1] = 1
+    answers: tuple[StudyAnswer, ...] = ()
+
+    def of(self, study: str) -> tuple[StudyAnswer, ...]:
+        return tuple(answer for answer in self.answers if answer.study == study)
+
+
+def read_book(folder: Path) -> Book:
+    """The book in a folder of results; an empty one where there is none yet."""
+    path = folder / BOOK
+    if not path.is_file():
+        return Book()
+    try:
+        return parse_config(Book, read_object(path))
+    except (AfterimageError, OSError) as error:
+        raise InputError(f"cannot read {str(path)!r}: {error}; move it away to build the results anew") from None
+
+
+def write_book(folder: Path, book: Book) -> None:
+    write_json(folder / BOOK, book.model_dump(mode="json"))
+
+
+def merged(new: Sequence[StudyAnswer], old: Sequence[StudyAnswer]) -> dict[AnswerKey, StudyAnswer]:
+    """One answer for each study and size: that of the most models, and among equals the new one."""
+    found = {answer.key: answer for answer in new}
+    for answer in old:
+        if answer.key not in found or answer.origin.models > found[answer.key].origin.models:
+            found[answer.key] = answer
+    return found
+
+
+def in_order(answers: Mapping[AnswerKey, StudyAnswer], studies: Iterable[str]) -> Book:
+    """A book that reads the same however its answers came together; studies that are not named go last."""
+    known = list(studies)
+
+    def place(answer: StudyAnswer) -> tuple[int, str, int]:
+        number = known.index(answer.study) if answer.study in known else len(known)
+        return number, answer.study, _SIZES.index(answer.origin.size)
+
+    return Book(answers=tuple(sorted(answers.values(), key=place)))
