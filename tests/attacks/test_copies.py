@@ -36,7 +36,7 @@ def stepped(recipe: CopiesRecipe, steps: int) -> CopiesRecipe:
 
 
 def test_components_are_held_in_the_search_and_moved_by_the_refining() -> None:
-    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 24)
+    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 36)
     assert recipe.unmixing is not None
     assert recipe.unmixing.done
     held = recipe.start.held.clone()
@@ -60,7 +60,7 @@ def test_a_place_is_taken_by_label_and_never_twice() -> None:
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("stop_at", [5, 23, 24, 40, 68, 75])
+@pytest.mark.parametrize("stop_at", [5, 18, 35, 36, 50, 68, 75])
 def test_a_restored_attack_repeats_exactly(stop_at: int, outputs: int) -> None:
     target = Target.of(network(outputs))
     whole = stepped(CopiesRecipe(target, settings(), 3), 80)

@@ -92,7 +92,7 @@ _LABELS: dict[str, dict[str, str]] = {
         "rank": "Rank of the first layer",
         "unmix_share": "Share of iterations for unmixing",
         "confirm_share": "Share of iterations for confirming",
-        "unmix_starts": "Starts of each round of unmixing",
+        "unmix_starts": "Directions of each round of unmixing",
         "rounds": "Rounds of unmixing",
         "rho": "Strength of the prior",
     },
