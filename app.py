@@ -49,7 +49,8 @@ def home() -> None:
         width=TEXT_WIDTH,
     )
     with picture:
-        st.image(str(PICTURE), width="stretch", output_format="PNG")
+        alt = "Training images above, what came out of the weights below"
+        st.image(str(PICTURE), width="stretch", output_format="PNG", alt=alt)
         st.caption("Above: images a network was trained on. Below: what an attack drew out of its weights.")
     ways_in()
     keep_fresh(list_runs, lambda: any(is_active(run.status) for run in recent_runs()))
@@ -66,24 +67,21 @@ def ways_in() -> None:
             forget_choice()
             st.query_params["view"] = CIRCLE
             st.rerun()
-        st.caption("Twenty points, learnt and found again, live. The whole idea in one picture.")
+        st.caption("**Start here.** Twenty points, learnt and found again: the whole idea in one picture, at once.")
     with images:
         if st.button(
             "Reconstruct CIFAR images",
             key="way-images",
             icon=":material/photo_library:",
-            type="primary",
             width="stretch",
         ):
             with engine():
                 from ui.home.experiment import open_first_experiment
             st.query_params[CHAIN] = open_first_experiment()
             st.rerun()
-        st.caption("Trains on 25 animals and 25 vehicles, then draws them back. About a minute, nothing to set.")
+        st.caption("Trains on 25 animals and 25 vehicles, then draws them back. A minute or two, nothing to set.")
     with own:
-        if st.button(
-            "Bring your own model", key="way-own", icon=":material/upload_file:", type="primary", width="stretch"
-        ):
+        if st.button("Bring your own model", key="way-own", icon=":material/upload_file:", width="stretch"):
             st.switch_page(TRAIN.file, query_params={"t_view": "Import"})
         st.caption("A checkpoint of yours, attacked the same way. It stays on this machine.")
 

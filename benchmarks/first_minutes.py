@@ -14,36 +14,44 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 from playwright.sync_api import Page
 
+from benchmarks import time_left
 from benchmarks.browsers import START_SECONDS, chromium, dashboard
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
-from recon_core.scheduling.time_left import replay
 from recon_core.store import RunState, RunStore
+from ui.shared.pages import HOME
+from ui.shared.pages import PAGES as PAGES_OF_APP
 
 SIZE = {"width": 1280, "height": 800}
 IMAGES, CANDIDATES_EACH = 500, 4
-PATIENCE = 240.0
-PAGES = ("Analyze", "Match", "Train", "Reconstruct", "Studies", "Home")
+PATIENCE = 600.0
+PAGES = (*(page.title for page in PAGES_OF_APP if page is not HOME), "Home")
 MOVES = 5
+STEP = 0.1  # of a slider's track, in one move of the mouse
 
 # Components stand in shadow roots; `find` looks into all of them.
 FIND = """const find = (selector, root = document) => root.querySelector(selector)
   ?? [...root.querySelectorAll('*')].reduce(
     (found, e) => found ?? (e.shadowRoot && find(selector, e.shadowRoot)), null);"""
-# When the grid changed after a key was pressed, by the browser's own clock.
-WATCH = f"""() => {{ {FIND}
-  const grid = find('.mosaic');
-  window.pressed = window.changed = null;
-  document.addEventListener('keydown', () => {{ window.pressed = performance.now(); }}, {{capture: true, once: true}});
-  const note = () => {{ if (window.pressed !== null) window.changed ??= performance.now(); }};
-  window.watcher?.disconnect();
-  window.watcher = new MutationObserver(note);
-  window.watcher.observe(grid, {{subtree: true, childList: true, attributes: true, characterData: true}});
+# When the grid had been painted at what the slider says, after the mouse moved, by the browser's own clock.
+WATCH = f"""({{shows, label}}) => {{ {FIND}
+  const board = find('.board'), slider = document.querySelector(`input[aria-label="${{label}}"]`);
+  const before = slider.value;
+  window.moved = window.painted = null;
+  const once = {{capture: true, once: true}};
+  document.addEventListener('pointermove', () => {{ window.moved = performance.now(); }}, once);
+  const watcher = new MutationObserver(() => {{
+    if (window.moved === null || slider.value === before || board.dataset[shows] !== slider.value) return;
+    watcher.disconnect();
+    requestAnimationFrame(() => setTimeout(() => {{ window.painted = performance.now(); }})); // that frame is out
+  }});
+  watcher.observe(board, {{attributes: true}});
 }}"""
 
 
@@ -54,9 +62,10 @@ def measure(busy: bool = False) -> dict[str, float]:
         with _one_core_busy():
             beside = _round()
         found |= {f"busy_{name}": value for name, value in beside.items()}
-        seconds = [name for name in beside if not name.startswith("time_left")]
-        found["busy_over_quiet_worst"] = max(beside[name] / found[name] for name in seconds)
-    return {**found, "match_images": IMAGES}
+        ratios = {name: seconds / found[name] for name, seconds in beside.items()}
+        found["busy_over_quiet_worst"] = max(ratios.values())
+        found |= {f"busy_over_quiet_{name}": ratio for name, ratio in ratios.items()}
+    return {**found, **time_left.of_made_runs(), "match_images": IMAGES}
 
 
 def _round() -> dict[str, float]:
@@ -75,8 +84,7 @@ def _round() -> dict[str, float]:
             finally:
                 context.close()
                 _stop_all(store)
-        told = replay(store)
-    return {**found, **told.figures()}
+    return found
 
 
 def _circle(page: Page, url: str, store: RunStore) -> dict[str, float]:
@@ -103,10 +111,13 @@ def _cifar(page: Page, url: str, store: RunStore) -> dict[str, float]:
         found[name] = time.perf_counter() - began
     page.get_by_role("button", name="Open in Match").wait_for()
     found["cifar_result"] = time.perf_counter() - began
+    shown = datetime.now(UTC)
     [attack] = [
         run for run in store.list("reconstruct") if run.status.state is RunState.DONE and not _is_control(store, run.id)
     ]
+    ended = datetime.fromisoformat(attack.status.updated or attack.created)
     found["cifar_attack"] = attack.status.seconds
+    found["cifar_result_after_attack"] = (shown - ended).total_seconds()
     page.get_by_text("held-out images …").wait_for(state="detached")
     found["cifar_controls"] = time.perf_counter() - began
     return found
@@ -129,7 +140,7 @@ def _pages(page: Page, url: str, store: RunStore) -> dict[str, float]:
 
 
 def _match(page: Page, url: str, store: RunStore) -> dict[str, float]:
-    """500 images: from a key on a slider to the first change of the grid."""
+    """500 images: from a move of the mouse that holds a slider to the grid as that slider says."""
     attacked = _fill(store)
     page.goto(f"{url}/Match?from={attacked}")
     page.wait_for_url(re.compile("m_runs="))
@@ -138,21 +149,28 @@ def _match(page: Page, url: str, store: RunStore) -> dict[str, float]:
     _wait(page, ".mosaic", "it.children[1]?.dataset.id === '1'")
     _idle(page)
     return {
-        "threshold_drag_to_grid": _moves(page, "Good means SSIM above"),
-        "b_drag_to_grid": _moves(page, "Merge factor B"),
+        "threshold_drag_to_grid": _drag(page, "Good means SSIM above", "threshold"),
+        "b_drag_to_grid": _drag(page, "Merge factor B", "merging"),
     }
 
 
-def _moves(page: Page, label: str) -> float:
-    """The median of some moves of a slider, each of which changes the grid."""
+def _drag(page: Page, label: str, shows: str) -> float:
+    """The median of some moves of one drag; what the board says it `shows` must become what the slider says."""
     handle = page.get_by_role("slider", name=label)
+    knob, track = (handle.locator(f"xpath={way}").bounding_box() for way in ("../..", "../../.."))
+    if knob is None or track is None:
+        raise RuntimeError(f"the slider {label!r} is not on the page")
+    x, y = knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
     taken = []
-    for _ in range(MOVES):
-        _idle(page)
-        page.evaluate(WATCH)
-        handle.press("PageUp")
-        page.wait_for_function("() => window.changed !== null")
-        taken.append(page.evaluate("() => (window.changed - window.pressed) / 1000"))
+    for move in range(1, MOVES + 1):
+        page.evaluate(WATCH, {"shows": shows, "label": label})
+        page.mouse.move(x + move * STEP * track["width"], y)
+        page.wait_for_function("() => window.painted !== null", polling=20)
+        taken.append(page.evaluate("() => (window.painted - window.moved) / 1000"))
+    page.mouse.up()
+    _idle(page)
     return statistics.median(taken)
 
 

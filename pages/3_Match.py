@@ -69,7 +69,7 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
             show_saved(saved)
         show_conditions(view, config.threshold)
     chosen = chosen_pair(len(view.ssim))
-    show_pairs(view, shown, config.threshold, chosen)
+    show_pairs(pool, view, shown, config, chosen)
     if chosen is not None:
         with large:
             show_pair(pool, view, chosen, order, config.threshold)

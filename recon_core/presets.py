@@ -159,6 +159,24 @@ PRESETS: dict[str, Preset] = {
 
 DEFAULT_PRESET = "cifar10-50"
 
+FIGURES: dict[str, tuple[str, ...]] = {
+    "Haim et al. 2022, Fig. 1 to 3: what comes back": ("cifar10-50", "circle", "cifar10-500", "mnist-50", "mnist-500"),
+    "Haim et al. 2022, Fig. 4 and Table 1: more images, other shapes": (
+        "cifar10-10", "cifar10-100", "cifar10-1000", "cifar10-500-narrow", "cifar10-500-deep4", "cifar10-500-deep5",
+        "cifar10-500-biases",
+    ),
+    "Haim et al. 2022, Fig. 16 and Table 2: other trainings": (
+        "cifar10-10-standard-init", "cifar10-50-standard-init", "cifar10-500-sgd", "cifar10-500-10k-epochs",
+        "mnist-500-10k-epochs",
+    ),
+    "Buzaglo et al. 2023, Fig. 2 and 3: several classes": ("cifar10-multiclass",),
+    "Buzaglo et al. 2023, Fig. 4 and 11: regression": ("cifar10-l2", "cifar10-l2-released"),
+    "Buzaglo et al. 2023, Fig. 5: weight decay": ("cifar10-50-decay",),
+    "Buzaglo et al. 2023, Fig. 6 and 15: convolution": ("cifar10-conv",),
+    "Our own": ("faces-50",),
+}  # fmt: skip
+"""All presets by the figure that they belong to; each once."""
+
 
 @dataclass(frozen=True)
 class DataPreset:

@@ -1,4 +1,4 @@
-"""A whole experiment put in line at once: training, attack, baselines and matching, each waiting for its parents."""
+"""A whole experiment queued at once: training, attack, baselines and matching, each waiting for its parents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create_attack_chain(
 ) -> Chain:
     """Train as `config` says, reconstruct with the settings that follow from it and from `attack`, compare.
 
-    All runs are only made, queued; whoever calls puts them in line. What cannot be met raises before any is made.
+    All runs are only made, queued; whoever calls queues them. What cannot be met raises before any is made.
     """
     model = planned_model(config)
     requests = attack_requests(model, attack or {}, baselines)

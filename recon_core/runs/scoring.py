@@ -18,7 +18,7 @@ from recon_core.data import TaskData
 from recon_core.devices import pick_device
 from recon_core.matching.controls import Controlled, Evidence, chance_level, score_mean_image
 from recon_core.matching.planar import PlanarMatching, match_points
-from recon_core.matching.protocol import MatchSettings, Prepared
+from recon_core.matching.protocol import Matching, MatchSettings, Prepared, with_other_window
 from recon_core.matching.ssim import SsimKind, fits
 from recon_core.runs.cached_matching import Batch, CachedMatcher
 from recon_core.runs.match_cache import MatchCache
@@ -112,6 +112,8 @@ class LaidOut:
     mean: Tensor
     """(C, H, W), of the training images."""
     _mean_scores: dict[SsimKind, Tensor] = field(default_factory=dict)
+    _newest: list[Matching] = field(default_factory=list)
+    """The training images as they were merged last."""
 
     @property
     def members(self) -> Prepared:
@@ -121,11 +123,26 @@ class LaidOut:
         """At other settings than its own, if given: all may differ but search_size, vote, assignment and max_merged."""
         chosen = settings or self.members.settings
         with torch.no_grad():
-            merged = self.prepared.map(lambda prepared: replace(prepared, settings=chosen).merge())
+            merged = self.prepared.map(lambda prepared: self._merge(prepared, chosen))
             for kind in (chosen.ssim, chosen.ssim.other):
                 if kind not in self._mean_scores and fits(self.members.images, kind):  # no slider changes them
                     self._mean_scores[kind] = score_mean_image(self.members.images, self.mean, kind).cpu()
         return Evidence.of(merged, self._mean_scores[chosen.ssim], self._mean_scores.get(chosen.ssim.other))
+
+    def members_at(self, settings: MatchSettings) -> Matching:
+        """The training images alone, scored with one window: what a slider shows while it is dragged."""
+        for kept in tuple(self._newest):
+            if kept.settings == settings:
+                return kept
+        with torch.no_grad():
+            found = replace(self.members, settings=settings).merge_in_one_window()
+        self._newest[:] = [found]
+        return found
+
+    def _merge(self, prepared: Prepared, settings: MatchSettings) -> Matching:
+        if prepared is self.members:
+            return with_other_window(self.members_at(settings))
+        return replace(prepared, settings=settings).merge()
 
 
 def score(

@@ -1,4 +1,4 @@
-"""What a training run will be, known before it is put in line; what cannot be done is refused here, in a sentence."""
+"""What a training run will be, known before it is queued; what cannot be done is refused here, in a sentence."""
 
 from __future__ import annotations
 

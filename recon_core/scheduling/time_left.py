@@ -1,15 +1,16 @@
 """How long a run will still take, said only where it is known.
 
-An attack changes its pace from stage to stage, so its rate so far tells little. What tells is the course of a finished
-run of the same size: how long that one took from the same step to its end, at the pace this one has kept so far.
-Gradient descent over a fixed number of epochs and the trials of a search go at one pace. Of everything else, such as a
-training that ends at a loss, nobody knows.
+An attack changes its pace from stage to stage, so its rate so far tells little. What tells are the courses of finished
+runs of the same size: how long each took from the same step to its end, at the pace this one has kept of late; the
+median of them, and nothing where they disagree. Gradient descent over a fixed number of epochs and the trials of a
+search go at one pace. Of everything else, such as a training that ends at a loss, nobody knows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ LEAST_SECONDS = 2.0
 """Below this nobody needs to be told, and a rate is mostly the start."""
 _LEAST_SHARE = 0.05
 _COURSES_LOOKED_AT = 40
+_COURSES_USED = 5
+_DISAGREEMENT = 4.0
+"""Courses whose answers differ by more than this do not know."""
+_LATE = 0.5
+"""The pace is that of the time after this share of the time so far: whatever else the machine does comes and goes."""
 _MOMENTS = (0.25, 0.5, 0.75)
 """Shares of a run's time at which the benchmark asks."""
 _SHARED = ("recipe", "m", "iterations", "seeds", "dtype", "device", "rounds", "unmix_starts", "prior")
@@ -64,32 +70,54 @@ def time_left(store: RunStore, run: RunSummary, others: Iterable[RunSummary]) ->
         return None
     try:
         opened = store.open(run.id)
+        passed = _points(opened)
+        if not passed or (status.step > passed[-1].step and status.seconds > passed[-1].seconds):
+            passed.append(Point(status.step, status.seconds))
         if _is_even(opened):
-            return left_at_rate(Point(status.step, status.seconds), status.total)
+            return _in_time(opened, passed[-1], left_at_rate(passed, status.total))
         key = cost_key(store, opened)
-        known = None if key is None else newest_course(store, key, run.id, others)
-        rows = opened.metrics(tail=1)
+        known = [] if key is None else newest_courses(store, key, run.id, others)
     except (AfterimageError, KeyError, TypeError):
         return None
-    if known is None or not rows:
-        return None
-    newest = Point(int(rows[-1]["step"]), float(rows[-1].get("seconds", status.seconds)))
-    return left_by_course(newest, known)
+    return _in_time(opened, passed[-1], left_by_courses(passed, known))
 
 
-def left_at_rate(now: Point, total: int) -> float | None:
+def left_at_rate(passed: Sequence[Point], total: int) -> float | None:
     """Of work that goes at one pace; None before there is one."""
-    if now.seconds < LEAST_SECONDS or not _LEAST_SHARE * total <= now.step <= total:
+    now, start = passed[-1], _lately(passed)
+    if now.seconds < LEAST_SECONDS or not _LEAST_SHARE * total <= now.step <= total or start.step >= now.step:
         return None
-    return now.seconds / now.step * (total - now.step)
+    return (now.seconds - start.seconds) / (now.step - start.step) * (total - now.step)
 
 
-def left_by_course(now: Point, known: Course) -> float | None:
+def left_by_courses(passed: Sequence[Point], known: Sequence[Course]) -> float | None:
+    """The median of what other runs still had to go here, at this one's pace; None where they do not tell."""
+    said = [found for course in known if (found := left_by_course(passed, course)) is not None]
+    if not said or max(said) > _DISAGREEMENT * min(said):
+        return None
+    return statistics.median(said)
+
+
+def left_by_course(passed: Sequence[Point], known: Course) -> float | None:
     """What the other run still had to go here, at this one's pace; None before there is a pace."""
-    there = known.at(now.step)
-    if now.seconds < LEAST_SECONDS or there < _LEAST_SHARE * known.seconds:
+    now, start = passed[-1], _lately(passed)
+    there, since = known.at(now.step), known.at(start.step)
+    if now.seconds < LEAST_SECONDS or there < _LEAST_SHARE * known.seconds or since >= there:
         return None
-    return now.seconds / there * max(0.0, known.seconds - there)
+    return (now.seconds - start.seconds) / (there - since) * max(0.0, known.seconds - there)
+
+
+def _lately(passed: Sequence[Point]) -> Point:
+    """Where the pace is measured from: the last point before the later part of the time so far, else the start."""
+    early = [point for point in passed[:-1] if point.seconds <= _LATE * passed[-1].seconds]
+    return early[-1] if early else Point(0, 0.0)
+
+
+def _in_time(run: Run, now: Point, left: float | None) -> float | None:
+    """No longer than the run's own limit allows."""
+    asked = run.config.get("settings", {}) if run.kind == "reconstruct" else run.config.get("training", {})
+    limit = asked.get("max_seconds")
+    return left if left is None or limit is None else min(left, max(0.0, limit - now.seconds))
 
 
 def cost_key(store: RunStore, run: Run) -> str | None:
@@ -105,16 +133,19 @@ def cost_key(store: RunStore, run: Run) -> str | None:
     return json.dumps([kind, model, {name: settings.get(name) for name in _SHARED}], sort_keys=True)
 
 
-def newest_course(store: RunStore, key: str, run_id: str, others: Iterable[RunSummary]) -> Course | None:
-    """Of the newest finished run of that key."""
+def newest_courses(store: RunStore, key: str, run_id: str, others: Iterable[RunSummary]) -> list[Course]:
+    """Of the newest finished runs of that key."""
     done = [run for run in others if run.kind == "reconstruct" and run.status.state is RunState.DONE]
+    courses: list[Course] = []
     for run in done[:_COURSES_LOOKED_AT]:
         if run.id != run_id:
             with contextlib.suppress(AfterimageError, KeyError, TypeError):  # of another version
                 opened = store.open(run.id)
                 if cost_key(store, opened) == key and (found := course_of(opened)) is not None:
-                    return found
-    return None
+                    courses.append(found)
+                    if len(courses) == _COURSES_USED:
+                        break
+    return courses
 
 
 def course_of(run: Run) -> Course | None:
@@ -177,14 +208,14 @@ def _said(store: RunStore, run: Run, before: Sequence[RunSummary]) -> list[tuple
         return []
     even = _is_even(run)
     key = None if even else cost_key(store, run)
-    known = None if key is None else newest_course(store, key, run.id, before)
+    known = [] if key is None else newest_courses(store, key, run.id, before)
     found = []
     for moment in _MOMENTS:
         passed = [point for point in own.points if point.seconds <= moment * own.seconds]
-        if not passed or not (even or known):
+        if not passed:
             continue
-        now = passed[-1]
-        told = left_at_rate(now, total) if even else left_by_course(now, known) if known is not None else None
+        left = left_at_rate(passed, total) if even else left_by_courses(passed, known)
+        told = _in_time(run, passed[-1], left)
         if told is not None:
-            found.append((told, own.seconds - now.seconds))
+            found.append((told, own.seconds - passed[-1].seconds))
     return found

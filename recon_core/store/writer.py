@@ -236,7 +236,7 @@ class RunWriter:
             tidy(self._folder)
 
     def requeue(self, message: str = "") -> None:
-        """Put a run that ended early back in line, for another process to take up."""
+        """Queue a run that ended early again, for another process to take up."""
         self._open_for_writing()
         _lower_flag(self._folder)
         self._end(RunState.QUEUED, message)

@@ -75,7 +75,7 @@ def attack_of(request: Request) -> AttackSettings:
 
 
 def create_requested(store: RunStore, model: AttackModel, request: Request) -> Run:
-    """A run for it, if it can be done; whoever calls puts it in line."""
+    """A run for it, if it can be done; whoever calls queues it."""
     check(model, request)
     if isinstance(request, SearchConfig):
         return create_search(store, request)

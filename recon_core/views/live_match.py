@@ -143,6 +143,17 @@ class ScoreLists:
 
 
 @dataclass(frozen=True, eq=False)
+class Merged:
+    """What came back of the training images at one merge factor, without controls. All (n, ...)."""
+
+    ssim: Floats
+    """NaN without a candidate."""
+    nearest: Integers
+    reconstructions: Images
+    """(n, C, H, W) in [0, 1]."""
+
+
+@dataclass(frozen=True, eq=False)
 class PairDetail:
     """One pair from all sides."""
 
@@ -195,6 +206,11 @@ class ImagePool:
             evidence=Evidence.of(found.matchings.map(_scores_only), found.mean_image, found.mean_image_other),
             certain=self._certain(integers(members.nearest)),
         )
+
+    def merged(self, config: MatchConfig) -> Merged:
+        """The part of `view` that a slider can show while it is dragged, in a fraction of its time."""
+        found = self.live.members_at(config.settings(self.source.default_factor))
+        return Merged(floats(found.ssim), integers(found.nearest), found.reconstructions.cpu().numpy())
 
     def _certain(self, nearest: Integers) -> Flags | None:
         confidence = self.source.confidence

@@ -174,6 +174,39 @@ def test_all_is_seen_at_once_and_follows_the_threshold_during_the_drag(dashboard
     expect(count(page)).to_have_text("0 of 6")
 
 
+def test_the_grid_follows_the_merge_factor_during_the_drag(dashboard, visit, made: Run) -> None:
+    page = visit(f"{dashboard.url}/Match?m_t=0.5&m_b=1.0")
+    expect(count(page)).to_have_text("0 of 6")
+    settle(page)
+    board = page.locator(".board")
+    handle = page.get_by_role("slider", name="Merge factor B")
+    knob, track = (handle.locator(f"xpath={way}").bounding_box() for way in ("../..", "../../.."))
+    assert knob
+    assert track
+    page.mouse.move(knob["x"] + knob["width"] / 2, knob["y"] + knob["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(track["x"] + 0.5 * track["width"], knob["y"], steps=6)
+    expect(board).to_have_attribute("data-merging", handle.input_value())
+    expect(count(page)).to_have_text("5 of 6")
+    expect(pairs(page).filter(has_text="✓")).to_have_count(5)
+    # The pictures too; the controls wait until the slider is let go, as its place in the address does.
+    drawn = pairs(page).first.locator(".picture").evaluate("e => getComputedStyle(e, '::after').backgroundImage")
+    assert drawn.startswith('url("blob:')
+    expect(page.locator("[data-count=held_out]")).to_have_class("before")
+    expect(page).to_have_url(re.compile(r"m_b=1\.0"))
+    page.mouse.move(knob["x"] - 20, knob["y"], steps=6)  # and back
+    expect(board).to_have_attribute("data-merging", "1")
+    expect(count(page)).to_have_text("0 of 6")
+    expect(page.locator("[data-count=held_out]")).to_have_class("")
+    page.mouse.move(track["x"] + 0.5 * track["width"], knob["y"], steps=6)
+    page.mouse.up()
+    settle(page)
+    expect(page).to_have_url(re.compile(r"m_b=1\.[45]"))
+    expect(count(page)).to_have_text("5 of 6")
+    expect(page.locator("[data-count=held_out]")).to_have_class("")
+    expect(page.locator(".mosaic.merging")).to_have_count(0)
+
+
 def test_arrow_keys_lead_into_the_grid_and_a_filter_empties_it(dashboard, visit, made: Run) -> None:
     page = visit(f"{dashboard.url}/Match")
     expect(pairs(page)).to_have_count(6)

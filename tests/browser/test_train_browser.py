@@ -17,7 +17,7 @@ from recon_core.kinds import perform
 from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import assert_readable, click, settle, type_into
+from tests.browser.pages import assert_readable, click, press, settle, type_into
 from tests.processes import wait_for
 
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
@@ -196,6 +196,24 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     click(page, page.get_by_role("button", name="Import it"))
     expect(page.get_by_role("heading", name="theirs.pth")).to_be_visible()
     assert [run.name for run in store.list("model")] == ["theirs.pth"]
+
+
+def test_a_preset_is_chosen_by_its_picture(dashboard, visit) -> None:
+    page = visit(f"{dashboard.url}/Train")
+    click(page, page.get_by_role("button", name="Choose by figure"))
+    dialog = page.get_by_role("dialog")
+    groups = dialog.get_by_role("group")
+    expect(groups).to_have_count(8)
+    chosen = dialog.get_by_role("button", name="25 animals and 25 vehicles (cifar10-50)")
+    expect(chosen).to_have_attribute("aria-pressed", "true")
+    click(page, dialog.get_by_role("button", name="10 classes, 5 images each"))
+    expect(dialog).to_have_count(0)
+    expect(page).to_have_url(re.compile("t_preset=cifar10-multiclass"))
+    expect(page.get_by_text("50 training images")).to_be_visible()
+    # The keyboard is seen where it is.
+    press(page, page.get_by_role("button", name="Choose by figure"), "Tab")
+    focused = page.locator(":focus")
+    assert focused.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
 
 
 def progress_step(page: Page) -> int:

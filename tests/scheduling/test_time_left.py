@@ -9,7 +9,15 @@ import pytest
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.runs.training import _known_steps
-from recon_core.scheduling.time_left import Course, Point, left_at_rate, left_by_course, replay, time_left
+from recon_core.scheduling.time_left import (
+    Course,
+    Point,
+    left_at_rate,
+    left_by_course,
+    left_by_courses,
+    replay,
+    time_left,
+)
 from recon_core.store import Run, RunState, RunStore, layout
 
 STEPS = 100
@@ -19,16 +27,48 @@ def test_the_course_of_another_run_tells_at_this_ones_pace() -> None:
     # Ten quick steps, then ninety slow ones.
     known = Course((Point(0, 0.0), Point(10, 1.0), Point(100, 10.0)))
     assert known.at(55) == pytest.approx(5.5)
-    assert left_by_course(Point(10, 2.0), known) == pytest.approx(18.0)  # twice as slow as the other
-    assert left_by_course(Point(55, 5.5), known) == pytest.approx(4.5)
-    assert left_by_course(Point(100, 9.0), known) == 0.0
-    assert left_by_course(Point(1, 0.1), known) is None
+    assert left_by_course([Point(10, 2.0)], known) == pytest.approx(18.0)  # twice as slow as the other
+    assert left_by_course([Point(55, 5.5)], known) == pytest.approx(4.5)
+    assert left_by_course([Point(100, 9.0)], known) == 0.0
+    assert left_by_course([Point(1, 0.1)], known) is None
+
+
+def test_the_pace_is_that_of_late() -> None:
+    # Ten seconds beside something else, then as fast as the other run.
+    known = Course((Point(0, 0.0), Point(100, 10.0)))
+    assert left_by_course([Point(20, 10.0)], known) == pytest.approx(40.0)
+    assert left_by_course([Point(20, 10.0), Point(80, 26.0)], known) == pytest.approx(16 / 6 * 2)
+    assert left_at_rate([Point(20, 10.0), Point(80, 40.0), Point(90, 41.0)], 100) == pytest.approx(31 / 7)
+
+
+def test_a_limit_in_time_ends_it_sooner(store: RunStore) -> None:
+    model = trained(store)
+    attack(store, model, 30.0, {"max_seconds": 50.0})
+    settings = {"recipe": "copies", "iterations": STEPS, "max_seconds": 50.0}
+    run = store.create("reconstruct", {"settings": settings, "baseline": None}, parents=[model.id])
+    with run.writer() as writer:
+        writer.start(STEPS)
+        writer.metrics({"step": 50, "seconds": 40.0})
+        writer.progress(50, force=True)
+        found = {summary.id: summary for summary in store.list()}
+        assert time_left(store, found[run.id], store.list()) == pytest.approx(10.0)  # at its pace it would be 20
+        writer.finish(RunState.DONE, {})
+
+
+def test_courses_that_disagree_do_not_know() -> None:
+    half_done = [Point(50, 10.0)]
+    even, quick, slow = (
+        Course((Point(0, 0.0), Point(50, 10.0), Point(100, 10.0 + left))) for left in (10.0, 6.0, 90.0)
+    )
+    assert left_by_courses(half_done, [even, quick]) == pytest.approx(8.0)
+    assert left_by_courses(half_done, [even, slow]) is None
+    assert left_by_courses(half_done, []) is None
 
 
 def test_an_even_pace_needs_a_while_to_be_known() -> None:
-    assert left_at_rate(Point(50, 5.0), 100) == pytest.approx(5.0)
-    assert left_at_rate(Point(1, 5.0), 100) is None
-    assert left_at_rate(Point(50, 0.5), 100) is None
+    assert left_at_rate([Point(50, 5.0)], 100) == pytest.approx(5.0)
+    assert left_at_rate([Point(1, 5.0)], 100) is None
+    assert left_at_rate([Point(50, 0.5)], 100) is None
 
 
 def trained(store: RunStore) -> Run:

@@ -46,7 +46,8 @@ def _show(run: RunDetails) -> None:
         offer_file("Report as JSON", audit.to_json, f"{run.id}.json", key=f"a-json-{run.id}")
     _show_figures(report)
     st.subheader("The most exposed images", anchor=False)
-    st.image(pairs_png(audit, _PAIRS), width="content")
+    alt = "The best pairs: training images above, reconstructions below"
+    st.image(pairs_png(audit, _PAIRS), width="content", alt=alt)
     st.caption("Training image above, what was drawn out of the weights below; best first, blue frames count.")
     _show_tables(report)
 

@@ -281,7 +281,7 @@ def _start_what_was_asked_for(both: Sequence[CircleSettings]) -> None:
 
 
 def _start(settings: CircleSettings, slot: int, trained: str | None = None, *, again: bool = False) -> None:
-    """Show what there is of these settings, or put what is missing in line; `again` is for what is finished too."""
+    """Show what there is of these settings, or queue what is missing; `again` is for what is finished too."""
     store = _store()
     _leave_off(store, slot)
     found = find_circle(store, settings)

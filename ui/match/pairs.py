@@ -10,10 +10,11 @@ import streamlit as st
 
 from recon_core.plots.pair import pair_pictures
 from recon_core.plots.sheet import sheet
+from recon_core.runs.match_source import MatchConfig
 from recon_core.views.live_match import ImagePool, PairDetail, PairFilter, PairOrder, PairView
-from ui.match.board import Board, Pair, show_board
+from ui.match.board import Board, Merging, Pair, follow_merging, show_board
 from ui.match.counts import count_texts
-from ui.match.settings import THRESHOLD_KEY
+from ui.match.settings import THRESHOLD_KEY, merging_setting
 from ui.shared.formatting import number, plain
 from ui.shared.mosaic import Tile, show_mosaic, show_wipe
 
@@ -105,7 +106,11 @@ def _heading(view: PairView, sample: int, threshold: float) -> str:
 def _title(view: PairView, sample: int) -> str:
     score = view.ssim[sample]
     said = "no candidate" if np.isnan(score) else f"SSIM {score:.3f}"
-    return f"Training image {sample}: {view.samples.class_of(sample)}, {said}"
+    return f"{_name(view, sample)}, {said}"
+
+
+def _name(view: PairView, sample: int) -> str:
+    return f"Training image {sample}: {view.samples.class_of(sample)}"
 
 
 def _facts(view: PairView, sample: int) -> str:
@@ -189,24 +194,30 @@ def choose_page(order: Sequence[int]) -> list[int]:
     return list(order[(page - 1) * size : page * size])
 
 
-def show_pairs(view: PairView, shown: Sequence[int], threshold: float, chosen: int | None) -> None:
+def show_pairs(pool: ImagePool, view: PairView, shown: Sequence[int], config: MatchConfig, chosen: int | None) -> None:
     """Counts, histogram and the grid of pairs, to be clicked."""
+    setting = merging_setting(config.protocol, pool.source.default_factor)
+    merging = Merging(setting.slider, getattr(view.settings, setting.name))
     picked = np.asarray(shown, dtype=np.int64)
     board = Board(
         scores=view.scores(),
         texts=count_texts(view),
         sheet=sheet(view.images[picked], view.reconstructions[picked]),
-        pairs=[Pair(i, _label(view, i), _title(view, i), float(view.ssim[i])) for i in shown],
+        pairs=[Pair(i, _name(view, i), float(view.ssim[i])) for i in shown],
         chosen=chosen,
         nothing="No training image passes the filter.",
+        merging=merging,
     )
-    show_board(board, threshold, key="m-grid", slider=THRESHOLD_KEY, on_threshold=_move_threshold, on_pick=_pick_pair)
+    show_board(
+        board, config.threshold, key="m-grid", slider=THRESHOLD_KEY, on_threshold=_move_threshold, on_pick=_pick_pair
+    )
+    if shown:
+        follow_merging(
+            lambda value: pool.merged(config.model_copy(update={setting.name: setting.within(value)})),
+            shown,
+            key="m-follow",
+        )
 
 
 def _move_threshold(value: float) -> None:
     st.session_state[THRESHOLD_KEY] = value
-
-
-def _label(view: PairView, sample: int) -> str:
-    score = view.ssim[sample]
-    return "no candidate" if np.isnan(score) else f"{score:.2f}"

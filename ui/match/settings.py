@@ -18,7 +18,22 @@ from recon_core.runs.match_request import PoolFacts
 from recon_core.runs.match_source import DENSE_FACTOR, MatchConfig
 
 THRESHOLD_KEY, DENSE_KEY, CONVOLUTION_KEY, SHARE_KEY, RADIUS_KEY = "m_t", "m_b", "m_bc", "m_ncc", "m_r"
-_LARGEST_FACTOR = 2.0
+_FACTORS, _SHARES = (1.0, 2.0), (0.5, 1.0)
+
+
+class MergingSetting(NamedTuple):
+    """The setting that says which candidates are merged."""
+
+    name: str
+    """In `MatchConfig`."""
+    slider: str
+    """The key of its slider."""
+    range: tuple[float, float]
+
+    def within(self, value: float) -> float:
+        """The nearest value that the slider has."""
+        low, high = self.range
+        return min(max(value, low), high)
 
 
 class _Option(NamedTuple):
@@ -133,6 +148,12 @@ def choose_settings(
     return config, actions
 
 
+def merging_setting(protocol: Protocol, usual_factor: float) -> MergingSetting:
+    if protocol is Protocol.HAIM:
+        return MergingSetting("ncc_share", SHARE_KEY, _SHARES)
+    return MergingSetting("merge_factor", _factor_key(usual_factor), _FACTORS)
+
+
 def address_of(config: MatchConfig) -> dict[str, str | list[str]]:
     """What the widgets of `choose_settings` would leave in the address."""
     address: dict[str, str | list[str]] = {THRESHOLD_KEY: str(config.threshold), SHARE_KEY: str(config.ncc_share)}
@@ -145,11 +166,10 @@ def _choose_factor(usual: float) -> float:
     # The two kinds of network have different usual values, and a slider one value: so each has its own.
     return st.slider(
         "Merge factor B",
-        1.0,
-        _LARGEST_FACTOR,
+        *_FACTORS,
         usual,
         0.01,
-        key=DENSE_KEY if usual == DENSE_FACTOR else CONVOLUTION_KEY,
+        key=_factor_key(usual),
         help="Candidates up to B times as far from a training image as its nearest one are averaged, which removes "
         f"noise; 1 takes the nearest alone. The papers use {usual:g} for this kind of network.",
         bind="query-params",
@@ -157,11 +177,14 @@ def _choose_factor(usual: float) -> float:
     )
 
 
+def _factor_key(usual: float) -> str:
+    return DENSE_KEY if usual == DENSE_FACTOR else CONVOLUTION_KEY
+
+
 def _choose_share() -> float:
     return st.slider(
         "Correlation, as a share of the best",
-        0.5,
-        1.0,
+        *_SHARES,
         0.9,
         0.01,
         key=SHARE_KEY,

@@ -42,7 +42,7 @@ def show_results() -> None:
     for name, file, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         picture = page.parent / file
         if picture.is_file():
-            st.image(str(picture), caption=name)
+            st.image(str(picture), caption=name, alt=f"Figure of {name}")
         else:
             st.caption(f"{name}: the picture {file} is missing; build the results again.")
         st.markdown(below)

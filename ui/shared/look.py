@@ -17,6 +17,18 @@ _STYLE = """<style>
 [data-testid="stSidebarNavItems"] { display: flex; flex-direction: column; }
 [data-testid="stSidebarNavItems"] li:first-child { order: -2; }
 [data-testid="stSidebarNavItems"] li:nth-child(8) { order: -1; }
+/* Where the keyboard is must be seen on every control; Streamlit marks some of them by a shade only. */
+[data-testid="stApp"] :is(a, button, summary, [role="button"], [role="tab"], [role="radio"], [role="checkbox"],
+  [role="switch"], [tabindex="0"]):focus-visible {
+  outline: 3px solid light-dark(#0067a3, #56b4e9); outline-offset: 2px; border-radius: 4px;
+}
+[data-testid="stApp"] label:has(input:is([type=checkbox], [type=radio]):focus-visible) {
+  outline: 3px solid light-dark(#0067a3, #56b4e9); outline-offset: 2px; border-radius: 4px;
+}
+/* A word stays whole where a line can be broken between words; a long id may still be cut. */
+[data-testid="stMain"] :is(p, label, button, td, th, h1, h2, h3, h4) {
+  overflow-wrap: break-word; word-break: normal; hyphens: none;
+}
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
 @media (min-width: 769px) and (max-width: 1000px) {

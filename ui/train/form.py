@@ -25,6 +25,7 @@ from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.forms import config_form, field_paths, fill_form, labelled, merged, typed_values
 from ui.shared.store import forget, run_details
+from ui.train.presets import offer_presets
 from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_start, own_source, settled
 
 PREFIX = "t"
@@ -74,11 +75,13 @@ def fill_from(run_id: str) -> None:
 
 
 def _choose_start() -> Start:
-    left, right = st.columns([3, 2])
+    left, middle, right = st.columns([3, 1.2, 1.8], vertical_alignment="bottom")
     names = [DEFAULT_PRESET, *(name for name in PRESETS if name != DEFAULT_PRESET), OWN]
     recall(_PRESET, names)
     preset = left.selectbox("What to train on", names, format_func=_preset_label, key=_PRESET, persist_state="session")
     record(_PRESET, [preset] if preset and preset != names[0] else [])
+    with middle:
+        offer_presets(_take_preset, preset)
     if preset == OWN:
         return Start(OWN, Size.QUICK)
     size = right.segmented_control(
@@ -96,6 +99,10 @@ def _choose_start() -> Start:
     if start.known is not None:
         st.caption(plain(_origin(start.known.where)))
     return start
+
+
+def _take_preset(name: str) -> None:
+    st.session_state[_PRESET] = name
 
 
 def _preset_label(preset: str) -> str:

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import streamlit as st
 
-from recon_core.plots.sheet import Sheet
-from recon_core.views.live_match import ScoreLists
+from recon_core.plots.sheet import Sheet, sheet
+from recon_core.views.live_match import Merged, ScoreLists
 from ui.shared.mosaic import MOSAIC_CSS, MOSAIC_JS, described
 
 if TYPE_CHECKING:
@@ -35,10 +36,16 @@ class Pair:
     """One training image above its reconstruction."""
 
     id: int
-    label: str
     title: str
     score: float
     """SSIM; NaN without a candidate."""
+
+
+class Merging(NamedTuple):
+    """The slider that says which candidates are merged: its key, and its value when the board was drawn."""
+
+    slider: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Board:
     chosen: int | None
     nothing: str
     """Said where no pair is left to be shown."""
+    merging: Merging
 
 
 def show_board(
@@ -92,6 +100,7 @@ def as_sent(board: Board) -> dict[str, Any]:
     """The board as the browser gets it; null for what has no score."""
     scores = board.scores
     return {
+        "merging": board.merging._asdict(),
         "scores": {
             "ssim": _numbers(scores.ssim),
             "nearest": scores.nearest.tolist(),
@@ -101,13 +110,40 @@ def as_sent(board: Board) -> dict[str, Any]:
         },
         "texts": {name: text._asdict() for name, text in board.texts.items()},
         "sheet": described(board.sheet),
-        "tiles": [
-            {"id": pair.id, "label": pair.label, "title": pair.title, "score": _number(pair.score)}
-            for pair in board.pairs
-        ],
+        "tiles": [{"id": pair.id, "title": pair.title, "score": _number(pair.score)} for pair in board.pairs],
         "chosen": board.chosen,
         "nothing": board.nothing,
         "name": NAME,
+    }
+
+
+def follow_merging(merged: Callable[[float], Merged], shown: Sequence[int], *, key: str) -> None:
+    """Answer the board while its slider of merging is dragged: `merged` at that value, pictures of those `shown`.
+
+    Nothing else of the page is drawn, and the training images are not sent again.
+    """
+
+    @st.fragment
+    def answer() -> None:
+        asked = st.session_state.pop(f"{key}-asked", None)
+        _follower()(key=key, data=None if asked is None else _answer(merged(asked), shown, asked), on_asked_change=ask)
+
+    def ask() -> None:
+        value = st.session_state[key].get("asked")
+        if isinstance(value, int | float):
+            st.session_state[f"{key}-asked"] = float(value)
+
+    answer()
+
+
+def _answer(found: Merged, shown: Sequence[int], value: float) -> dict[str, Any]:
+    pictures = sheet(found.reconstructions[np.asarray(shown, dtype=np.int64)])
+    return {
+        "value": value,
+        "ssim": _numbers(found.ssim),
+        "nearest": found.nearest.tolist(),
+        "shown": list(shown),
+        "below": described(pictures),
     }
 
 
@@ -124,3 +160,9 @@ def _number(score: float) -> float | None:
 def _component() -> ComponentRenderer:
     html, css, js = ((_FOLDER / f"board.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     return st.components.v2.component("afterimage_match_board", html=html, css=MOSAIC_CSS + css, js=MOSAIC_JS + js)
+
+
+@cache
+def _follower() -> ComponentRenderer:
+    js = (_FOLDER / "follower.js").read_text(encoding="utf-8")
+    return st.components.v2.component("afterimage_match_follower", html="<div hidden></div>", js=js)

@@ -37,6 +37,10 @@ class Board {
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(this.root);
     window.addEventListener('resize', () => this.resize(), { signal });
+    this.live = null; // merged as the slider says that is being dragged
+    this.wanted = this.asked = null; // what that slider says, and what the follower was last asked for
+    window.addEventListener('afterimage-merged', event => this.merged(event.detail), { signal });
+    window.addEventListener('pointerup', () => { this.held = false; }, { signal, capture: true });
     this.svg.addEventListener('pointerdown', event => this.grab(event), { signal });
     this.svg.addEventListener('pointermove', event => this.drag(event), { signal });
     for (const end of ['pointerup', 'pointercancel']) this.svg.addEventListener(end, () => this.release(), { signal });
@@ -54,6 +58,8 @@ class Board {
     this.listening.abort();
     this.resized.disconnect();
     this.watcher?.disconnect();
+    this.merging?.disconnect();
+    leavePictures(this.grid);
   }
 
   show(data) {
@@ -62,6 +68,9 @@ class Board {
     const held = this.dragging || this.sent !== null || this.sliding;
     this.data = data;
     this.followSliders();
+    this.asked = null;
+    if (this.wanted === data.merging.value || !this.held) this.live = this.wanted = null;
+    else this.ask();
     if (!held || this.threshold === null) this.threshold = data.threshold;
     this.drawn = null;
     this.resize(); // which draws
@@ -69,6 +78,7 @@ class Board {
 
   // Streamlit's sliders tell the server when they are let go; what they show changes before that.
   followSliders() {
+    this.followMerging();
     const found = document.querySelector(`.st-key-${this.data.slider} input[type=range]`);
     if (!found || found === this.slider) return;
     this.watcher?.disconnect();
@@ -81,6 +91,51 @@ class Board {
       this.draw();
     });
     this.watcher.observe(found, { attributes: true, attributeFilter: ['value', 'aria-valuetext'] });
+  }
+
+  // While a finger or the mouse holds the slider; a key lets it go at once, and the server answers that by itself.
+  followMerging() {
+    const found = document.querySelector(`.st-key-${this.data.merging.slider} input[type=range]`);
+    if (!found || found === this.factor) return;
+    this.merging?.disconnect();
+    this.factor = found;
+    found.closest('[data-testid=stSlider]').addEventListener('pointerdown', () => { this.held = true; },
+      { signal: this.listening.signal, capture: true });
+    this.merging = new MutationObserver(() => {
+      const value = Number(found.value);
+      if (!this.held || value === this.wanted) return;
+      this.wanted = value;
+      if (value === this.data.merging.value) {
+        this.live = null;
+        this.draw();
+      } else {
+        this.ask();
+      }
+    });
+    this.merging.observe(found, { attributes: true, attributeFilter: ['value', 'aria-valuetext'] });
+  }
+
+  // One question at a time: the next is whatever the slider says by then.
+  ask() {
+    if (this.asked !== null || this.wanted === null) return;
+    this.asked = this.wanted;
+    window.dispatchEvent(new CustomEvent('afterimage-merge', { detail: this.asked }));
+  }
+
+  merged(answer) {
+    this.asked = null;
+    const tiles = this.data.tiles;
+    const fits = tiles.length === answer.shown.length && tiles.every((tile, place) => tile.id === answer.shown[place]);
+    if (this.wanted === null || this.wanted === this.data.merging.value || !fits) return;
+    if (answer.value !== this.wanted) this.ask();
+    this.live = answer;
+    this.drawn = null;
+    this.draw();
+  }
+
+  // What is shown, at the merge factor of the slider.
+  get scores() {
+    return this.live ? { ...this.data.scores, ssim: this.live.ssim, nearest: this.live.nearest } : this.data.scores;
   }
 
   // ---- the line in the histogram
@@ -129,10 +184,11 @@ class Board {
     this.drawHistogram(threshold);
     this.drawGrid(threshold);
     this.root.dataset.threshold = this.threshold;
+    this.root.dataset.merging = this.live?.value ?? this.data.merging.value;
   }
 
   drawCounts(threshold) {
-    const { scores, texts } = this.data;
+    const { texts } = this.data, { scores } = this;
     const of = list => list ? `${above(list, threshold)} of ${list.length}` : 'not run';
     const good = scores.ssim.flatMap((score, place) => score > threshold ? [scores.nearest[place]] : []);
     const values = { good: of(scores.ssim), mean_image: of(scores.mean_image), untrained: of(scores.untrained),
@@ -147,6 +203,8 @@ class Board {
         row.append(document.createElement('dt'), document.createElement('dd'));
         list.append(row);
       }
+      // Controls are merged when the slider is let go.
+      row.classList.toggle('before', this.live !== null && name !== 'good' && name !== 'mean_image');
       const text = texts[name];
       row.children[0].textContent = text.label;
       row.children[0].title = row.children[1].title =
@@ -158,7 +216,7 @@ class Board {
   drawHistogram(threshold) {
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width || !height) return;
-    const { ssim, held_out: outside } = this.data.scores;
+    const { ssim, held_out: outside } = this.scores;
     const floor = height - SPACE.bottom;
     const x = score => SPACE.left + score * (width - SPACE.left - SPACE.right);
     const key = `${width} ${height}`;
@@ -204,18 +262,35 @@ class Board {
   }
 
   drawGrid(threshold) {
-    const { tiles, sheet } = this.data;
+    const { tiles, sheet } = this.data, { ssim } = this.scores;
     const nothing = this.root.querySelector('.nothing');
     nothing.hidden = tiles.length > 0;
     nothing.textContent = this.data.nothing;
     const wanted = this.root.querySelector('.pairs').clientWidth < NARROW ? SMALL : LARGE;
     const judged = tiles.map(tile => {
-      const good = tile.score > threshold;
-      const verdict = tile.score === null ? '' : good ? ', ✓ good' : ', not good';
-      return { ...tile, good, title: tile.title + verdict };
+      const score = this.live ? ssim[tile.id] : tile.score;
+      const good = score > threshold;
+      const verdict = score === null ? 'no candidate' : `SSIM ${score.toFixed(3)}, ${good ? '✓ good' : 'not good'}`;
+      const label = score === null ? 'no candidate' : score.toFixed(2);
+      return { ...tile, good, label, title: `${tile.title}, ${verdict}` };
     });
     const scale = Math.max(1, Math.round(wanted / sheet.tile_width));
     drawMosaic(this.grid, { ...this.data, tiles: judged, scale, clickable: true }, id => this.tell('picked', id));
+    this.drawMerged(scale);
+  }
+
+  // Over the lower half of each tile, which holds the reconstruction.
+  drawMerged(scale) {
+    this.grid.classList.toggle('merging', this.live !== null);
+    if (!this.live) return;
+    const { below } = this.live;
+    const width = below.tile_width * scale, height = below.tile_height * scale;
+    setPicture(this.grid, '--below', below.png);
+    this.grid.style.setProperty('--below-size', `${width * below.columns}px ${height * below.rows}px`);
+    [...this.grid.children].forEach((tile, place) => {
+      const column = place % below.columns, row = Math.floor(place / below.columns);
+      tile.firstChild.style.setProperty('--below-place', `${-column * width}px ${-row * height}px`);
+    });
   }
 
   // As high as the window leaves room for, so that sliders, numbers and images are seen at once.
