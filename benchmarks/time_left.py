@@ -7,7 +7,6 @@ own; with AFTERIMAGE_STORE set, those of that store are replayed instead.
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,22 +26,29 @@ from recon_core.scheduling.time_left import replay
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.store import STORE_VARIABLE
 
-REPEATS = 4
+REPEATS = 5
 # Each takes some seconds: below two nothing is said, and nobody would read it.
 DESCENTS: tuple[Mapping[str, Any], ...] = (
     {"recipe": "paper", "epochs": 500},
     {"recipe": "paper", "epochs": 800},
     {"recipe": "sgd", "epochs": 300},
 )
-NETWORKS: tuple[Mapping[str, Any], ...] = (
-    {"data": {"source": "cifar10", "n": 20}, "training": {"target_log_loss": -100.0}},
-    {"data": {"source": "mnist", "n": 20}, "model": {"widths": [300, 300]}, "training": {"target_log_loss": -100.0}},
+# Networks, and the attacks on each.
+NETWORKS: tuple[tuple[Mapping[str, Any], Mapping[str, int]], ...] = (
+    (
+        {"data": {"source": "cifar10", "n": 20}, "training": {"target_log_loss": -100.0}},
+        {"copies": 300, "fast": 500, "paper": 40},
+    ),
+    (
+        {
+            "data": {"source": "mnist", "n": 20},
+            "model": {"widths": [300, 300]},
+            "training": {"target_log_loss": -100.0},
+        },
+        {"copies": 900, "fast": 2500, "paper": 500},
+    ),
 )
-ATTACKS: tuple[Mapping[str, Any], ...] = (
-    {"recipe": "copies", "iterations": 300},
-    {"recipe": "fast", "iterations": 700},
-    {"recipe": "paper", "iterations": 300},
-)
+"""With the iterations of each recipe."""
 
 
 def measure() -> dict[str, float]:
@@ -65,16 +71,21 @@ def of_made_runs() -> dict[str, float]:
 
 def _requested(store: RunStore) -> Iterator[Run]:
     """In the order a person might ask for them: repeats of one kind are not neighbours."""
-    networks = []
-    for values in NETWORKS:
-        networks.append(create_training(store, parse_config(TrainConfig, dict(values))))
-        yield networks[-1]
+    attacked = []
+    for values, attacks in NETWORKS:
+        network = create_training(store, parse_config(TrainConfig, dict(values)))
+        attacked += [(network, recipe, iterations) for recipe, iterations in attacks.items()]
+        yield network
     for repeat in range(REPEATS):
         for settings in DESCENTS:
             values = {"data": {"source": "cifar10", "n": 50}, "model": {"seed": repeat}, "training": dict(settings)}
             yield create_training(store, parse_config(TrainConfig, values))
-        for network, settings in itertools.product(networks, ATTACKS):
-            chosen = attack_settings(model_of(network), {**settings, "seed": repeat})
+        for network, recipe, iterations in attacked:
+            asked = {"recipe": recipe, "iterations": iterations, "seed": repeat}
             # Every second one is a control, which takes as long.
-            baseline = Baseline.UNTRAINED if repeat % 2 else None
-            yield create_reconstruction(store, ReconstructConfig(model=network.id, settings=chosen, baseline=baseline))
+            request = ReconstructConfig(
+                model=network.id,
+                settings=attack_settings(model_of(network), asked),
+                baseline=Baseline.UNTRAINED if repeat % 2 else None,
+            )
+            yield create_reconstruction(store, request)

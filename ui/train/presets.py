@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import streamlit as st
@@ -41,7 +42,7 @@ def _show(choose: Callable[[str], None], chosen: str | None) -> None:
             key=f"t-presets-{number}",
             name=figure,
             chosen=names.index(chosen) if chosen in names else None,
-            on_pick=lambda place, names=names: pick(names, place),
+            on_pick=partial(pick, names),
             tile_pixels=_WIDE,
         )
 
