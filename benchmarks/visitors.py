@@ -13,7 +13,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 _PROTOCOL = Subprotocol("streamlit")
 # Kind of element -> the field with its words.
 _WORDS = {

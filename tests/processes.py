@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,15 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120.0, what: str = "
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def reserved_port(address: str = "127.0.0.1") -> Iterator[int]:
+    """A port that nobody else is given meanwhile; a server that is told its number can listen there all the same."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((address, 0))
+        yield int(held.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -123,7 +123,7 @@ def test_an_empty_store_says_what_to_do(cli) -> None:
     assert "train --preset" in cli("runs", "list")[1]
 
 
-LONG = ["train", "--preset", "circle", "--set", "recipe=paper", "--set", "epochs=1000000", "--set", "widths=60,60"]
+LONG = ["train", "--preset", "circle", "--set", "recipe=paper", "--set", "epochs=1000000000", "--set", "widths=60,60"]
 
 
 @pytest.fixture

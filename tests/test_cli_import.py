@@ -179,7 +179,7 @@ class TestNoFile:
             [sys.executable, "-m", "recon_core", "runs", "import", *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30,) * 2),
         )

@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from benchmarks.visitors import Visitor
-from tests.processes import wait_for
+from tests.processes import reserved_port, wait_for
 
 PROJECT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((PROJECT / ".streamlit" / "config.toml").read_text())
@@ -53,14 +53,13 @@ def test_a_server_started_in_another_folder_answers_on_this_machine_only(tmp_pat
     addresses = outside_addresses()
     if not addresses:
         pytest.skip("this machine has no address but its own")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / script)]
-    command += ["--server.port", str(port), "--server.headless", "true"]
+    command = [sys.executable, "-m", "streamlit", "run", str(PROJECT / script), "--server.headless", "true"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLIT_")}
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=quiet, stdout=quiet, stderr=quiet) as server:
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with (
+        reserved_port() as port,
+        subprocess.Popen([*command, "--server.port", str(port)], cwd=tmp_path, env=environment, **quiet) as server,
+    ):
         try:
             wait_for(lambda: answers("127.0.0.1", port))
             reached = [address for address in addresses if answers(address, port)]
@@ -89,16 +88,14 @@ def test_the_proxy_that_is_written_down_fits_the_settings() -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `afterimage dashboard`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = tmp_path_factory.mktemp("served")
     command = [sys.executable, "-m", "recon_core", "--store", str(folder / "runs"), "dashboard", "--headless"]
-    quiet = subprocess.DEVNULL
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    with subprocess.Popen(
-        [*command, "--port", str(port)], cwd=folder, env=environment, stdin=quiet, stdout=quiet, stderr=quiet
-    ) as server:
+    with (
+        reserved_port() as port,
+        subprocess.Popen([*command, "--port", str(port)], cwd=folder, env=environment, **quiet) as server,
+    ):
         try:
             wait_for(lambda: answers("127.0.0.1", port))
             yield f"http://127.0.0.1:{port}"

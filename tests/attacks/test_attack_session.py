@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 
 import recon_core.attacks
-from recon_core.attacks import AttackOutcome, AttackSettings, StopReason, Target, attack
+from recon_core.attacks import AttackOutcome, AttackSettings, StopReason, Target, attack, session
 from recon_core.attacks.paper import PaperRecipe
 from recon_core.config import BiasMode, Task, parse_config
 from recon_core.errors import InputError
@@ -169,11 +171,13 @@ def test_divergence_is_an_outcome() -> None:
     )
 
 
-def test_time_is_a_stop_shared_by_the_seeds() -> None:
+def test_time_is_a_stop_shared_by_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=itertools.count(0.0, 0.001).__next__)  # a millisecond for each look
+    monkeypatch.setattr(session, "time", clock)
     outcome = attack(Target.of(network()), settings(iterations=10**7, max_seconds=0.2, seeds=2), Recorder())
     assert outcome.reason is StopReason.TIME
     assert outcome.candidates.shape[0] == 12
-    assert outcome.summary["seconds"] < 2
+    assert 0.2 <= outcome.summary["seconds"] < 0.25
 
 
 def test_known_init_finds_the_change_exactly_at_rest() -> None:

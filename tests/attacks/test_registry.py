@@ -189,7 +189,7 @@ def test_the_estimate_is_its_own(store: RunStore, monkeypatch: pytest.MonkeyPatc
 def test_the_form_offers_it(model: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recon_core.scheduling.estimates.matmul_rate", lambda store: 30e9)
     forget()
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=240)
     app.switch_page("pages/2_Reconstruct.py").run()
     assert not app.exception
     start = app.selectbox(key="r_start")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.browser.pages import PATIENCE, follow
 from tests.gates import Gates
-from tests.processes import end_processes
+from tests.processes import end_processes, reserved_port
 
 expect.set_options(timeout=PATIENCE)  # it returns as soon as it holds
 PROJECT = Path(__file__).resolve().parents[2]
@@ -51,42 +50,33 @@ class Dashboard:
     """When the runs of the last test were taken out, by time.monotonic."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
     """One app for all tests of a process: most of what a start costs is loading the engine."""
     folder = tmp_path_factory.mktemp("server")
-    port, log, store = free_port(), folder / "server.log", folder / "runs"
+    log, store = folder / "server.log", folder / "runs"
     gates = Gates(folder / "gates")
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true"]
     # With a slash at its end, so that whoever ends all that was given this store spares the app itself.
     environment = {"AFTERIMAGE_STORE": f"{store}/", "AFTERIMAGE_SLOTS": "1"}
-    with log.open("ab") as output:  # to add to it even where a test has emptied it
-        process = subprocess.Popen(
-            [*command, "--server.port", str(port)],
-            cwd=PROJECT,
-            env={**os.environ, **gates.environment(), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_healthy(url, process, log)
-        yield Dashboard(url, store, log, gates)
-    finally:
-        process.terminate()
+    with reserved_port() as port:
+        with log.open("ab") as output:  # to add to it even where a test has emptied it
+            process = subprocess.Popen(
+                [*command, "--server.port", str(port)],
+                cwd=PROJECT,
+                env={**os.environ, **gates.environment(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
+            url = f"http://127.0.0.1:{port}"
+            _wait_until_healthy(url, process, log)
+            yield Dashboard(url, store, log, gates)
+        finally:
             process.kill()
             process.wait()
-        end_processes(store)
+            end_processes(store)
 
 
 @pytest.fixture

@@ -29,26 +29,25 @@ import torch
 from recon_core.config import DataConfig, Source, Task
 from recon_core.data import describe_source, import_torchvision, load_task, torchvision_sets
 from recon_core.errors import InputError
+from tests.processes import reserved_port
 
 RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The data folder; nothing outside this machine can be reached, wherever the tests run."""
     folder = tmp_path / "data"
     monkeypatch.setenv("AFTERIMAGE_DATA", str(folder))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        closed = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    for name in ("http_proxy", "https_proxy"):
-        monkeypatch.delenv(name.upper(), raising=False)
-        monkeypatch.setenv(name, closed)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     # urllib keeps the proxies it found at its first request, for the tests after these as well.
     monkeypatch.setattr(urllib.request, "_opener", None)
-    return folder
+    with reserved_port() as closed:
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.delenv(name.upper(), raising=False)
+            monkeypatch.setenv(name, f"http://127.0.0.1:{closed}")
+        yield folder
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -21,7 +20,7 @@ import torch
 from benchmarks.visitors import Visitor
 from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore, lock
-from tests.processes import wait_for
+from tests.processes import reserved_port, wait_for
 
 PROJECT = Path(__file__).resolve().parents[2]
 _IMAGES: Mapping[str, Any] = {"data": {"source": "cifar10", "n": 8, "test_n": 16}, "model": {"widths": [60, 60]}}
@@ -36,9 +35,8 @@ class App:
     """`streamlit run app.py` in a process group of its own."""
 
     def __init__(self, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        self._reserved = contextlib.ExitStack()
+        port = self._reserved.enter_context(reserved_port())
         self.url, self.log = f"http://127.0.0.1:{port}", log
         command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless", "true"]
         with log.open("ab") as output:
@@ -73,6 +71,7 @@ class App:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._reserved.close()
 
 
 @contextlib.contextmanager

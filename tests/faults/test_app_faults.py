@@ -226,7 +226,7 @@ class TestReadOnlyStore:
 
     @staticmethod
     def visit(page: str | None = None, **query: str) -> AppTest:
-        app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+        app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=240)
         if page is not None:
             app.switch_page(f"pages/{page}.py")
         app.query_params.update(query)

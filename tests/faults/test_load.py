@@ -186,7 +186,7 @@ def test_twenty_visitors_all_see_a_run_move(store: RunStore, start_app: Callable
                 for step in (25, 50, 100):
                     visitor.wait_until(lambda page: any(bar.value == step for bar in page.of_kind("progress")))  # noqa: B023
                     seen[number].append(step)
-                    moved.wait(60)
+                    moved.wait(240)
                 visitor.wait_until(lambda page: "it is over" in page.words)
                 failures.extend(visitor.failures)
         except BaseException as error:
@@ -200,12 +200,12 @@ def test_twenty_visitors_all_see_a_run_move(store: RunStore, start_app: Callable
         for thread in threads:
             thread.start()
         for step in (100, 200):
-            moved.wait(60)
+            moved.wait(240)
             writer.progress(step, force=True)
-        moved.wait(60)
+        moved.wait(240)
         writer.finish(RunState.DONE, {}, "it is over")
     for thread in threads:
-        thread.join(60)
+        thread.join(240)
     assert failures == []
     assert seen == [[25, 50, 100]] * VISITORS
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.visitors import Visitor
 from recon_core.version import __version__
-from tests.processes import started, wait_for
+from tests.processes import reserved_port, started, wait_for
 
 PROJECT = Path(__file__).parents[2]
 # All that a wheel is made of.
@@ -100,14 +100,14 @@ def test_the_five_lines_the_command_and_the_dashboard_work_elsewhere(installed: 
     for command in ("dashboard", "train", "reconstruct", "match", "study"):
         assert command in listed
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    words = [installed.command, "dashboard", "--headless", "--port", str(port)]
     log = installed.folder / "log.txt"
+    words = [installed.command, "dashboard", "--headless", "--port"]
     with (
+        reserved_port() as port,
         log.open("wb") as output,
-        started(words, cwd=installed.folder, env=installed.environment, stdout=output, stderr=output) as server,
+        started(
+            [*words, str(port)], cwd=installed.folder, env=installed.environment, stdout=output, stderr=output
+        ) as server,
     ):
         wait_for(lambda: server.poll() is not None or answers(port))
         assert server.poll() is None, log.read_text()

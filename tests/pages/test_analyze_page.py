@@ -27,7 +27,7 @@ SHAPE = (1, 28, 28)
 
 def visit(**query: str) -> AppTest:
     forget()
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(APP, default_timeout=240)
     app.switch_page("pages/4_Analyze.py")
     app.query_params.update(query)
     return settled(app)

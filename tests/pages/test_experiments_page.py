@@ -29,7 +29,7 @@ DECAYED = {**MNIST, "training": {"epochs": 1, "weight_decay": 1e-3, "recipe": "p
 def visit(**query: Any) -> AppTest:
     forget()
     all_experiments.clear()
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=240)
     app.switch_page(EXPERIMENTS.file)
     app.query_params.update(query)
     app.run()

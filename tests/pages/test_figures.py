@@ -89,7 +89,7 @@ def test_tables_are_csv() -> None:
 
 
 def app_of(script: str, **query: str) -> AppTest:
-    app = AppTest.from_string(script, default_timeout=60)
+    app = AppTest.from_string(script, default_timeout=240)
     app.query_params.update(query)
     app.run()
     assert not app.exception

@@ -28,7 +28,7 @@ def form_page(fields: list[str], base: dict, fill: dict | None = None) -> None: 
 def draw(
     fields: list[str], base: dict[str, Any] | None = None, fill: dict[str, Any] | None = None, **query: str
 ) -> AppTest:
-    app = AppTest.from_function(form_page, args=(fields, base or {}, fill), default_timeout=60)
+    app = AppTest.from_function(form_page, args=(fields, base or {}, fill), default_timeout=240)
     app.query_params.update(query)
     app.run()
     assert not app.exception
@@ -124,7 +124,7 @@ def pick_page() -> None:
 
 
 def pick(**query: Any) -> AppTest:
-    app = AppTest.from_function(pick_page, default_timeout=60)
+    app = AppTest.from_function(pick_page, default_timeout=240)
     app.query_params.update(query)
     app.run()
     assert not app.exception

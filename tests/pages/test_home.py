@@ -31,7 +31,7 @@ RESULT = {
 
 
 def visit(**query: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(APP, default_timeout=240)
     app.query_params.update(query)
     app.run()
     assert not app.exception

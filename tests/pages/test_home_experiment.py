@@ -51,7 +51,7 @@ def small() -> TrainConfig:
 
 
 def visit(**query: str) -> AppTest:
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(APP, default_timeout=240)
     app.query_params.update(query)
     return fresh(app)
 

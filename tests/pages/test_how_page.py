@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def visit() -> AppTest:
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=240)
     app.switch_page(HOW_IT_WORKS.file).run()
     assert not app.exception
     return app

@@ -26,7 +26,7 @@ SHAPE = (1, 28, 28)
 def visit(**query: str | list[str]) -> AppTest:
     """The page, once its pool is open if it has one."""
     forget()
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(APP, default_timeout=240)
     app.switch_page("pages/3_Match.py")
     for key, value in query.items():
         app.query_params[key] = value

@@ -30,7 +30,7 @@ def test_nobody_else_names_a_page_file() -> None:
 
 
 def test_the_glossary_defines_the_terms_of_the_papers(own_store: Path) -> None:
-    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=240)
     app.switch_page(GLOSSARY.file).run()
     assert not app.exception
     assert [title.value for title in app.title] == ["Glossary"]
@@ -54,7 +54,7 @@ def test_results_are_shown_as_they_were_built(own_store: Path) -> None:
         "After.",
     )
     (folder / "results.md").write_text("\n\n".join(parts))
-    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=240)
     app.switch_page(RESULTS.file).run()
     assert not app.exception
     assert [title.value for title in app.title] == ["Results"]

@@ -83,7 +83,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
 def visit(**query: str) -> AppTest:
     forget()
-    app = AppTest.from_file(APP, default_timeout=60)
+    app = AppTest.from_file(APP, default_timeout=240)
     app.switch_page(PAGE)
     app.query_params.update(query)
     app.run()

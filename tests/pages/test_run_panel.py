@@ -33,7 +33,7 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visit(run: Run) -> AppTest:
-    app = AppTest.from_function(panel_page, default_timeout=60)
+    app = AppTest.from_function(panel_page, default_timeout=240)
     app.query_params["run"] = run.id
     app.run()
     assert not app.exception

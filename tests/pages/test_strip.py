@@ -25,7 +25,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def visit(page: Page) -> AppTest:
     forget()
-    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=60)
+    app = AppTest.from_file(str(PROJECT / "app.py"), default_timeout=240)
     if page is not PAGES[0]:
         app.switch_page(page.file)
     app.run()

@@ -122,7 +122,7 @@ class TestStarting:
         app = visit(s_study="faces", s_seeds="1")
         app.text_input(key="s_start_p_cluster").set_value("127.0.0.2:9").run()
         app.text_input(key="s_start_p_gpus").set_value("0.25").run()
-        app.button(key="s_start_p_look").click().run(timeout=60)
+        app.button(key="s_start_p_look").click().run(timeout=240)
         assert "no Ray cluster answers at '127.0.0.2:9'" in texts(app).replace("\\", "")
         app.button(key="s_start").click().run()
         (run_id,) = studies(store)

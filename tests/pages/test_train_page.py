@@ -65,7 +65,7 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visit(view: str | None = None, **query: Any) -> AppTest:
-    app = AppTest.from_file(PAGE, default_timeout=60)
+    app = AppTest.from_file(PAGE, default_timeout=240)
     app.query_params.update(query | ({"t_view": view} if view else {}))
     app.run()
     assert not app.exception

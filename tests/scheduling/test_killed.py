@@ -37,7 +37,7 @@ def test_a_killed_worker_says_so_for_its_run(tmp_path: Path) -> None:
         worker = WorkerProcess(ended, {}, log, own_session=True)
     worker.current = "some-run"
     worker._process.kill()
-    assert ended.get(timeout=60) == Ended("some-run", "its process was killed by signal 9")
+    assert ended.get(timeout=240) == Ended("some-run", "its process was killed by signal 9")
     worker.close()
 
 

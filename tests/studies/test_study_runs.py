@@ -185,7 +185,7 @@ def test_places_have_one_thread_each_and_workers_report_what_they_cannot_do(stor
         with run.writer():  # the worker finds it locked
             executor.submit(run)
             assert executor.free() == 0
-            ended = executor.wait(60)
+            ended = executor.wait(240)
         assert ended[0].run_id == run.id
         assert "already running" in (ended[0].trouble or "")
         assert executor.free() == 1
