@@ -98,7 +98,7 @@ class NumbersRow(Frozen):
             mean(self.on_margin),
             mean(self.train_error, rate=True),
             mean(self.test_error, rate=True),
-            ", ".join(self.match_runs),
+            ", ".join(f"`{run_id}`" for run_id in self.match_runs),
         ]
 
 

@@ -136,7 +136,11 @@ body { font: 16px/1.5 Helvetica, Arial, sans-serif; color: #222; max-width: 1000
 img { max-width: 100%; } table { border-collapse: collapse; font-size: 0.8rem; } h3, img, tr { break-inside: avoid; }
 th, td { border-bottom: 1px solid #ddd; padding: 3px 8px; text-align: left; vertical-align: top; }
 h3 { break-after: avoid; margin-top: 2rem; } code { font-size: 0.85em; overflow-wrap: anywhere; }
-@media print { body { font-size: 11pt; max-width: none; margin: 0; } @page { size: A4; margin: 15mm; } }
+td code { white-space: nowrap; }
+@media print {
+  body { font-size: 10pt; max-width: none; margin: 0; } @page { size: A4; margin: 12mm; }
+  img { max-height: 105mm; } table { font-size: 7pt; } th, td { padding: 2px 4px; } td code { font-size: 6pt; }
+}
 """
 
 

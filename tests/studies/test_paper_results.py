@@ -86,7 +86,7 @@ def test_every_number_is_one_of_the_store(built: tuple[RunStore, str], page: Pat
     (rows,) = told
     assert [row["value"] for row in rows] == ["none", "0.001", "small start"]
     for row in rows:
-        matches = [store.open(run_id.strip()) for run_id in row["match runs"].split(",")]
+        matches = [store.open(run_id.strip(" `")) for run_id in row["match runs"].split(",")]
         assert len(matches) == int(row["seeds"]) == 2
         counts = [(match.result() or {})["count"] for match in matches]
         models = [store.open(store.open(match.config["runs"][0]).config["model"]) for match in matches]
