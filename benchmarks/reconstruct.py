@@ -29,8 +29,9 @@ from recon_core.matching.certainty import Certainty, judge_certain
 from recon_core.matching.controls import score_mean_image
 from recon_core.matching.planar import match_points
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings, match
+from recon_core.matching.ssim import SsimKind
 from recon_core.models import Network
-from recon_core.presets import FAR, find_preset
+from recon_core.presets import FAR, FAR_MANY, find_preset
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings, comparable
 from recon_core.training import train
@@ -213,15 +214,28 @@ def _copies(found: dict[str, Any], floors: dict[str, Any]) -> None:
 
 
 def _many(found: dict[str, Any], floors: dict[str, Any]) -> None:
-    """500 images."""
-    model = _trained(find_preset("cifar10-500").config().model_dump())
-    start = time.perf_counter()
-    outcome = attack(model.target, _settings(model), _Listener())
-    found["n500_seconds"] = time.perf_counter() - start
-    for level in LEVELS:
-        found[_key("n500", level)] = _good(model, outcome.candidates, level)
-    floors["n500_good"] = _floors(model)
-    _say(f"n500: {found['n500_good']} good in {found['n500_seconds']:.0f} s, floors {floors['n500_good']}")
+    """500 images: two classes of CIFAR-10, odd and even digits, ten classes of 50."""
+    classes = find_preset("cifar10-multiclass").config().model_dump()
+    classes["data"] = {**classes["data"], "per_class": 50}
+    classes["training"] = {**classes["training"], "target_log_loss": FAR_MANY}
+    tasks: dict[str, Mapping[str, Any]] = {
+        "n500": find_preset("cifar10-500").config().model_dump(),
+        "mnist500": find_preset("mnist-500").config().model_dump(),
+        "multiclass500": classes,
+    }
+    for name, values in tasks.items():
+        model = _trained(values)
+        start = time.perf_counter()
+        outcome = attack(model.target, _settings(model), _Listener())
+        found[f"{name}_seconds"] = time.perf_counter() - start
+        for level in LEVELS:
+            found[_key(name, level)] = _good(model, outcome.candidates, level)
+        if name == "mnist500":
+            small = MatchSettings(ssim=SsimKind.AUTHORS)
+            matched = match(model.data.train_x, model.data.mean, outcome.candidates, small)
+            found["mnist500_good_3x3"] = matched.good(THRESHOLD)
+        floors[f"{name}_good"] = _floors(model)
+        _say(f"{name}: {found[f'{name}_good']} good in {found[f'{name}_seconds']:.0f} s, {floors[f'{name}_good']}")
 
 
 def _convolution(found: dict[str, Any], floors: dict[str, Any]) -> None:
