@@ -43,8 +43,8 @@ from recon_core.errors import InputError
 from recon_core.models import Architecture
 
 _SHARP_GATE = 200.0
-# Of the squared length of a component: how far the others are trusted to explain the rest. With 0.1 three more signs of
-# fifty are wrong.
+# Of the squared length of a component: how far the others are trusted to explain the rest. With 0.1 up to
+# three more signs of fifty were wrong.
 _RIDGE = 0.01
 # Of the multipliers' unit: below it a held component would never move again.
 _LEAST_MULTIPLIER = 0.05

@@ -58,7 +58,8 @@ class Stepper(Protocol):
 
 
 CERTAIN = 0.6
-"""Confidence above which a candidate is called certain: on the models used to choose it, 1.00 of those were real."""
+"""Confidence above which a candidate is called certain. On eight CIFAR-10 models not used to choose it 0.95 to 1.00 of
+those were real, on one of digits 0.92: there the sign is wrong more often."""
 
 
 class Found(NamedTuple):
