@@ -1,11 +1,13 @@
 """`python -m assets.make_screens`: the README's pictures, taken from the running app in a real browser.
 
 Makes the runs they show first, then starts the dashboard on them: one picture of each page, and the circle's recording
-as a moving one. Needs Chromium and the packages of requirements-dev.txt; some five minutes on two cores.
+as a moving one. `--store FOLDER` keeps the runs there and makes only those it lacks. Needs Chromium and the packages of
+requirements-dev.txt; some five minutes on two cores.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import io
 import sys
@@ -21,16 +23,20 @@ from benchmarks.browsers import chromium, dashboard
 from recon_core.kinds import perform
 from recon_core.presets import find_preset
 from recon_core.runs import StopFlag
+from recon_core.runs.chain_search import find_attack_chain
 from recon_core.runs.chains import create_attack_chain
 from recon_core.runs.circle import CircleSettings
 from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent / "screens"
 SIZE = {"width": 1280, "height": 800}
-FRAMES = 90
-FRAME_MILLISECONDS = 90
-GIF_SIDE = 420
-PATIENCE = 120_000
+FRAMES = 60
+FRAME_MILLISECONDS = 130
+GIF_SIDE = 360
+PATIENCE = 300_000
+FINISHED = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
+  && !document.querySelector('[data-stale=true], [data-testid=stSkeleton], [data-testid=stSpinner]')
+  && ![...document.querySelectorAll('[data-testid=stAlert]')].some(e => e.innerText.includes('Opening'))"""
 
 
 def do(*runs: Run) -> None:
@@ -41,11 +47,15 @@ def do(*runs: Run) -> None:
 
 def make_runs(store: RunStore) -> dict[str, str]:
     """The default experiment, one with weight decay, and a circle; the addresses that show them."""
-    chains = [create_attack_chain(store, find_preset(name).config()) for name in ("cifar10-50-decay", "cifar10-50")]
-    for chain in chains:
-        do(*chain.runs)
-    do(*CircleSettings().queue(store))
-    train, attack = (next(run for run in chains[-1].runs if run.kind == kind) for kind in ("train", "reconstruct"))
+    for name in ("cifar10-50-decay", "cifar10-50"):
+        if find_attack_chain(store, find_preset(name).config()) is None:
+            do(*create_attack_chain(store, find_preset(name).config()).runs)
+    if not any(run.kind == "train" and run.name == CircleSettings().title() for run in store.list()):
+        do(*CircleSettings().queue(store))
+    found = find_attack_chain(store, find_preset("cifar10-50").config())
+    if found is None:
+        raise SystemExit("the store has no finished experiment of preset cifar10-50")
+    train, attack = found.train, found.attack
     return {
         "home": "",
         "circle": "?view=circle",
@@ -54,12 +64,17 @@ def make_runs(store: RunStore) -> dict[str, str]:
         "match": f"Match?from={attack.id}",
         "analyze": "Analyze",
         "studies": "Studies",
+        "experiments": "Experiments",
+        "audit": "Audit",
+        "how": "How_it_works",
+        "results": "Results",
     }
 
 
 def settle(page: Page) -> None:
-    """Until nothing has been drawn for two seconds."""
+    """Until the server has answered, nothing is still being opened, and nothing has been drawn for two seconds."""
     page.locator("h1, h2").first.wait_for(timeout=PATIENCE)
+    page.wait_for_function(FINISHED, timeout=PATIENCE)
     seen, since = "", time.monotonic()
     deadline = since + PATIENCE / 1000
     while time.monotonic() - since < 2.0 and time.monotonic() < deadline:
@@ -96,7 +111,7 @@ def take_circle(page: Page, address: str) -> None:
         ground = Image.new("RGBA", image.size, "white")
         frame = Image.alpha_composite(ground, image).convert("RGB")
         frame.thumbnail((GIF_SIDE, GIF_SIDE), Image.Resampling.LANCZOS)
-        frames.append(frame.quantize(96, dither=Image.Dither.NONE))
+        frames.append(frame.quantize(64, dither=Image.Dither.NONE))
     times = [FRAME_MILLISECONDS] * (FRAMES - 1) + [3000]
     frames[0].save(
         FOLDER / "circle.gif", save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True
@@ -105,11 +120,15 @@ def take_circle(page: Page, address: str) -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description="Take the README's pictures.")
+    parser.add_argument("--store", type=Path, help="keep the runs in this folder, and use those it has")
+    asked = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     # The browser first: where there is none, the runs are not made in vain.
     with chromium() as browser, tempfile.TemporaryDirectory(prefix="afterimage-") as folder:
-        views = make_runs(RunStore(Path(folder)))
-        with dashboard(Path(folder)) as url:
+        root = asked.store or Path(folder)
+        views = make_runs(RunStore(root))
+        with dashboard(root) as url:
             page = browser.new_page(viewport=SIZE)
             take_pages(page, f"{url}/", views)
             take_circle(page, f"{url}/")

@@ -14,6 +14,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,12 +22,13 @@ from recon_core.errors import AfterimageError
 from recon_core.store import Run, RunState, RunStore, RunSummary
 
 LEAST_SECONDS = 2.0
-"""Below this nobody needs to be told, and a rate is mostly the start."""
+"""So far and still to go: below this nobody needs to be told, and a rate is mostly the start."""
 _LEAST_SHARE = 0.05
 _COURSES_LOOKED_AT = 40
 _COURSES_USED = 5
 _DISAGREEMENT = 4.0
 """Courses whose answers differ by more than this do not know."""
+_OVERDUE = 0.5
 _LATE = 0.5
 """The pace is that of the time after this share of the time so far: whatever else the machine does comes and goes."""
 _MOMENTS = (0.25, 0.5, 0.75)
@@ -73,13 +75,14 @@ def time_left(store: RunStore, run: RunSummary, others: Iterable[RunSummary]) ->
         passed = _points(opened)
         if not passed or (status.step > passed[-1].step and status.seconds > passed[-1].seconds):
             passed.append(Point(status.step, status.seconds))
+        now = status.seconds + _since(status.updated)
         if _is_even(opened):
-            return _in_time(opened, passed[-1], left_at_rate(passed, status.total))
+            return _in_time(opened, passed[-1], now, left_at_rate(passed, status.total))
         key = cost_key(store, opened)
         known = [] if key is None else newest_courses(store, key, run.id, others)
     except (AfterimageError, KeyError, TypeError):
         return None
-    return _in_time(opened, passed[-1], left_by_courses(passed, known))
+    return _in_time(opened, passed[-1], now, left_by_courses(passed, known))
 
 
 def left_at_rate(passed: Sequence[Point], total: int) -> float | None:
@@ -113,11 +116,25 @@ def _lately(passed: Sequence[Point]) -> Point:
     return early[-1] if early else Point(0, 0.0)
 
 
-def _in_time(run: Run, now: Point, left: float | None) -> float | None:
-    """No longer than the run's own limit allows."""
+def _since(updated: str | None) -> float:
+    """Seconds since a run last wrote."""
+    return 0.0 if updated is None else max(0.0, (datetime.now(UTC) - datetime.fromisoformat(updated)).total_seconds())
+
+
+def _in_time(run: Run, newest: Point, now: float, left: float | None) -> float | None:
+    """What is left `now` of what was left at the `newest` point, and no more than the run's own limit allows.
+
+    None where nothing was heard of the run for longer than half of that: it is at something nobody expected.
+    """
+    waited = max(0.0, now - newest.seconds)
+    if left is None or waited > _OVERDUE * left:
+        return None
+    left -= waited
+    if left < LEAST_SECONDS:
+        return None
     asked = run.config.get("settings", {}) if run.kind == "reconstruct" else run.config.get("training", {})
     limit = asked.get("max_seconds")
-    return left if left is None or limit is None else min(left, max(0.0, limit - now.seconds))
+    return left if limit is None else min(left, max(0.0, limit - newest.seconds - waited))
 
 
 def cost_key(store: RunStore, run: Run) -> str | None:
@@ -215,7 +232,8 @@ def _said(store: RunStore, run: Run, before: Sequence[RunSummary]) -> list[tuple
         if not passed:
             continue
         left = left_at_rate(passed, total) if even else left_by_courses(passed, known)
-        told = _in_time(run, passed[-1], left)
+        now = moment * own.seconds
+        told = _in_time(run, passed[-1], now, left)
         if told is not None:
-            found.append((told, own.seconds - passed[-1].seconds))
+            found.append((told, own.seconds - now))
     return found

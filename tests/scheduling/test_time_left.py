@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,9 +109,10 @@ def test_the_first_of_its_kind_says_nothing_and_later_ones_are_right(store: RunS
 
 def test_a_run_twice_as_slow_in_its_second_half_counts_as_wrong(store: RunStore) -> None:
     model = trained(store)
-    attack(store, model, 20.0)
-    odd = attack(store, model, 20.0)
-    rows = [{"step": 0, "seconds": 0.0}, {"step": 90, "seconds": 5.0}, {"step": 100, "seconds": 20.0}]
+    attack(store, model, 200.0)
+    odd = attack(store, model, 200.0)
+    course = ((0, 0.0), (90, 50.0), (92, 100.0), (95, 150.0), (100, 200.0))
+    rows = [{"step": step, "seconds": seconds} for step, seconds in course]
     (odd.dir / layout.METRICS).chmod(0o644)
     (odd.dir / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert replay(store) == (1, 0)
@@ -128,6 +130,9 @@ def test_a_run_at_work_is_told_by_the_one_before(store: RunStore) -> None:
         found = {summary.id: summary for summary in store.list()}
         # The other took 20 of its 30 s to get here; this one is half as fast.
         assert time_left(store, found[run.id], store.list()) == pytest.approx(20.0)
+        # Nothing heard of it for longer than half of that: nobody knows what it is at.
+        later = replace(found[run.id], status=replace(found[run.id].status, seconds=51.0))
+        assert time_left(store, later, store.list()) is None
         writer.finish(RunState.DONE, {})
 
 

@@ -29,6 +29,8 @@ _STYLE = """<style>
 [data-testid="stMain"] :is(p, label, button, td, th, h1, h2, h3, h4) {
   overflow-wrap: break-word; word-break: normal; hyphens: none;
 }
+/* A name that is a link is read whole. */
+[data-testid="stBaseButton-tertiary"] p { white-space: normal; text-align: left !important; }
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
 @media (min-width: 769px) and (max-width: 1000px) {

@@ -75,7 +75,7 @@ def fill_from(run_id: str) -> None:
 
 
 def _choose_start() -> Start:
-    left, middle, right = st.columns([3, 1.2, 1.8], vertical_alignment="bottom")
+    left, middle, right = st.columns([3, 1.7, 2], vertical_alignment="bottom")
     names = [DEFAULT_PRESET, *(name for name in PRESETS if name != DEFAULT_PRESET), OWN]
     recall(_PRESET, names)
     preset = left.selectbox("What to train on", names, format_func=_preset_label, key=_PRESET, persist_state="session")
