@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -31,25 +32,23 @@ NETWORK = {
     "training": {"recipe": "flow", "target_loss": 1e-6},
 }
 ATTACK = {"m": 16, "iterations": 50}
-# Name -> page (None: home) and address.
+# Name -> page (None: home) and address; every page there is, and views of some.
 PAGES: dict[str, tuple[str | None, dict[str, str]]] = {
     "home": (None, {}),
     "home_last": (None, {"page": "500"}),
-    "train": ("1_Train", {}),
+    **{path.stem.partition("_")[2].lower(): (path.stem, {}) for path in sorted((PROJECT / "pages").glob("*.py"))},
     "trained": ("1_Train", {"t_view": "Trained networks"}),
-    "reconstruct": ("2_Reconstruct", {}),
-    "match": ("3_Match", {}),
-    "analyze": ("4_Analyze", {}),
     "analyze_several": ("4_Analyze", {"a_view": "Several models"}),
     "analyze_decay": ("4_Analyze", {"a_view": "Weight decay"}),
     "analyze_errors": ("4_Analyze", {"a_view": "Errors"}),
-    "studies": ("5_Studies", {}),
-    "glossary": ("6_Glossary", {}),
 }
 
 
 def measure() -> dict[str, float]:
-    """Seconds. The store is on the disk that holds temporary files; pages without what a browser adds."""
+    """Seconds, and of those the ones of a core (`cpu`), which a busy machine does not stretch.
+
+    The store is on the disk that holds temporary files; pages without what a browser adds.
+    """
     logging.getLogger("streamlit").setLevel(logging.ERROR)
     os.environ.update(OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory(prefix="afterimage-") as folder:
@@ -61,16 +60,22 @@ def measure() -> dict[str, float]:
             opened(page, **query)
         os.environ["AFTERIMAGE_STORE"] = str(large.root)
         found = {"runs": float(len(large.list()))} | _command(large.root)
+        sys.stderr.write(f"{found}\n")
         newest = RunStore(large.root).list()[-1].id
         for name, (page, query) in {**PAGES, "run": (None, {"run": newest})}.items():
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             app = opened(page, **query)
             found[f"{name}_first_seconds"] = time.perf_counter() - began
+            found[f"{name}_first_cpu"] = time.process_time() - busy
             found[f"{name}_again_seconds"] = statistics.median(seconds(app.run) for _ in range(REPEATS))
+            found[f"{name}_again_cpu"] = statistics.median(seconds(app.run, time.process_time) for _ in range(REPEATS))
+            shown = {key: round(value, 2) for key, value in found.items() if key.startswith(name)}
+            sys.stderr.write(f"{shown}\n")
         slowest = max(
             (value, name) for name, value in found.items() if name.endswith(("first_seconds", "again_seconds"))
         )
-        return {**found, "slowest_seconds": slowest[0]}
+        cpu = max(value for name, value in found.items() if name.endswith(("first_cpu", "again_cpu")))
+        return {**found, "slowest_seconds": slowest[0], "slowest_cpu": cpu}
 
 
 def finished_chain(store: RunStore) -> tuple[Run, ...]:
@@ -109,24 +114,30 @@ def copies(chain: Sequence[Run], root: Path, count: int) -> None:
     shutil.copystat(chain[0].dir, root)
 
 
-def seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def seconds(action: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     action()
-    return time.perf_counter() - began
+    return clock() - began
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _command(root: Path) -> dict[str, float]:
     """`runs list` in processes of their own: without an index, then with the one that the first has left."""
 
-    def listed(*options: str) -> float:
+    def listed(*options: str, clock: Callable[[], float] = time.perf_counter) -> float:
         command = [sys.executable, "-m", "recon_core", "--store", str(root), "runs", "list", *options]
-        return seconds(lambda: subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL))
+        return seconds(lambda: subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL), clock)
 
     for index in root.glob(".index*"):
         index.unlink()
     return {
         "command_without_index_seconds": listed(),
         "command_seconds": statistics.median(listed() for _ in range(REPEATS)),
+        "command_cpu": statistics.median(listed(clock=_children_cpu) for _ in range(REPEATS)),
         "command_json_seconds": statistics.median(listed("--json") for _ in range(REPEATS)),
         "command_help_seconds": statistics.median(listed("--help") for _ in range(REPEATS)),
     }

@@ -13,10 +13,13 @@ from typing import Any
 
 from recon_core.errors import InputError
 from recon_core.presets import PRESETS
+from recon_core.settings_text import LEFT_OUT
 from recon_core.sources import SOURCES
 from recon_core.store import RunStore, RunSummary
+from recon_core.store.remembered import Remembered
 
-_REMEMBERED = 2**14
+_FILE = ".titles-1.json"  # another number when titles are worded otherwise
+_STORES = 16
 _DATA = {
     "cifar10": "CIFAR-10",
     "cifar10-full": "CIFAR-10",
@@ -39,7 +42,10 @@ _USUAL_ATTACKS = ("copies", "fast")
 def titles(store: RunStore, runs: Iterable[RunSummary]) -> dict[str, str]:
     """A title for each run by its id, no two alike: of those that would be, the later ones are numbered."""
     known = {run.id: run for run in runs}
+    remembered = _remembered(store.root)
+    remembered.open()
     found = {run_id: _title(store, run, known) for run_id, run in known.items()}
+    remembered.close()
     taken: Counter[str] = Counter()
     for run in sorted(known.values(), key=lambda run: (run.created, run.id)):
         title = found[run.id]
@@ -64,6 +70,8 @@ def data_label(config: Mapping[str, Any]) -> str:
     """The data of a training run: CIFAR-10, or the name of the user's own folder."""
     data = _part(config, "data")
     source, path = str(data.get("source", "")), data.get("path")
+    if path == LEFT_OUT:
+        return "own images"
     if path:
         return PurePath(str(path)).name or str(path)
     return _DATA.get(source) or source[:1].upper() + source[1:]
@@ -120,12 +128,9 @@ def _title(store: RunStore, run: RunSummary, known: Mapping[str, RunSummary]) ->
     own = own_name(run)
     if own is not None:
         return own
-    config = _config(store.root, run.id)
-    if run.kind == "train":
-        return training_title(config) if config else "Training"
-    if run.kind == "model":
-        return PurePath(str(config.get("path", ""))).name or "Imported model"
-    words = _words(run.kind, config)
+    words = _remembered(store.root).of(run.id, lambda: _words(run.kind, _config(store.root, run.id)))
+    if run.kind in ("train", "model"):
+        return words
     model = _model(store, run, known)
     if model is None:
         return words[:1].upper() + words[1:]
@@ -133,7 +138,12 @@ def _title(store: RunStore, run: RunSummary, known: Mapping[str, RunSummary]) ->
 
 
 def _words(kind: str, config: Mapping[str, Any]) -> str:
-    """What is done to a model."""
+    """What a model was made from, or what is done to one."""
+    if kind == "train":
+        return training_title(config) if config else "Training"
+    if kind == "model":
+        path = config.get("path")
+        return "Imported model" if path == LEFT_OUT else PurePath(str(path or "")).name or "Imported model"
     settings = _part(config, "settings")
     if kind == "reconstruct":
         baseline = config.get("baseline")
@@ -172,14 +182,14 @@ def _model(store: RunStore, run: RunSummary, known: Mapping[str, RunSummary]) ->
 def _config(root: Path, run_id: str) -> Mapping[str, Any]:
     """Empty where it cannot be read."""
     try:
-        return _read_config(root, run_id)
+        return RunStore(root).open(run_id).config
     except (InputError, OSError):
         return {}
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)  # what a run was asked for never changes
-def _read_config(root: Path, run_id: str) -> Mapping[str, Any]:
-    return RunStore(root).open(run_id).config
+@functools.lru_cache(maxsize=_STORES)
+def _remembered(root: Path) -> Remembered:
+    return Remembered(root, _FILE)
 
 
 def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -37,33 +37,52 @@ Line = tuple[Stamp, RunSummary]
 def read_index(root: Path) -> dict[str, Line]:
     """Folder name -> line; empty where there is no index, or none that reads as it should."""
     try:
-        with open(os.open(root / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return {name: (stamp, _summary(*rest)) for name, stamp, *rest in read_kept(root, FILE)}
+    except (ValueError, TypeError):
+        return {}
+
+
+def read_kept(root: Path, name: str) -> list[tuple[Any, ...]]:
+    """Entries of a hidden file that `write_kept` left: of what, the stamp, and more; none where it does not read."""
+    try:
+        with open(os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             if os.fstat(file.fileno()).st_size > _LARGEST:
-                return {}
+                return []
             head, body = file.readline(200), file.read()
         if head != _head(body):
-            return {}
-        return {name: (_stamp(stamp), _summary(*rest)) for name, stamp, *rest in json.loads(body)}
+            return []
+        return [(about, _stamp(stamp), *rest) for about, stamp, *rest in json.loads(body)]
     except (OSError, ValueError, TypeError, RecursionError):
-        return {}
+        return []
 
 
 def write_index(root: Path, lines: Mapping[str, Line]) -> None:
     """Replace the index, unless another process is at it, or the store cannot be written: then it is done without."""
+    write_kept(root, FILE, [(name, stamp, *_values(summary)) for name, (stamp, summary) in lines.items()])
+
+
+def write_kept(root: Path, name: str, entries: Sequence[tuple[Any, ...]]) -> None:
+    """Replace a hidden file by those entries whose stamp, the second part of each, has settled."""
     latest = time.time_ns() - int(_SETTLED_SECONDS * 1e9)
-    settled = [
-        (name, stamp, *_values(summary))
-        for name, (stamp, summary) in lines.items()
-        if all(part is None or part[1] < latest for part in stamp)
-    ]
+    settled = [entry for entry in entries if all(part is None or part[1] < latest for part in entry[1])]
     body = json.dumps(settled, separators=(",", ":")).encode()
     with contextlib.suppress(AfterimageError, OSError):
         handle = lock.acquire(root / _LOCK, patience=0)
         if handle is not None:
             try:
-                write_atomic(root / FILE, [_head(body), body])
+                write_atomic(root / name, [_head(body), body])
             finally:
                 os.close(handle)
+
+
+def stamp_of(path: str) -> tuple[int, int, int] | None:
+    """Of one file; None where there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    # Not the time of modification, which anybody may set.
+    return found.st_ino, found.st_ctime_ns, found.st_size
 
 
 def _head(body: bytes) -> bytes:

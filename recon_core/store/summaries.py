@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recon_core.store import layout
 from recon_core.store.files import DamagedError
-from recon_core.store.index import Stamp, read_index, write_index
+from recon_core.store.index import Stamp, read_index, stamp_of, write_index
 from recon_core.store.record import (
     RunState,
     RunSummary,
@@ -95,13 +95,4 @@ def _read(folder: Path, stamp: Stamp) -> _Seen | None:
 
 
 def _stamp(path: str) -> Stamp:
-    return tuple(_stamp_of(f"{path}/{name}") for name in _FILES)
-
-
-def _stamp_of(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    # Not the time of modification, which anybody may set.
-    return found.st_ino, found.st_ctime_ns, found.st_size
+    return tuple(stamp_of(f"{path}/{name}") for name in _FILES)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recon_core.config import TrainConfig, parse_config
+from recon_core.errors import InputError
 from recon_core.presets import PRESETS, Size
-from recon_core.runs.titles import decay_text, title_of, titles, training_title
-from recon_core.store import Run, RunStore
+from recon_core.runs.titles import _remembered, decay_text, title_of, titles, training_title
+from recon_core.store import Run, RunStore, index, remembered
 
 
 def training(**values: Any) -> dict[str, Any]:
@@ -95,3 +97,58 @@ def test_a_config_that_makes_no_sense_still_has_a_title(store: RunStore, kind: s
     title = title_of(store, store.summary(run.id))
     assert title
     assert run.id not in title
+
+
+class TestRemembered:
+    """Titles of a large store are kept between processes, and never believed against the configs."""
+
+    @pytest.fixture
+    def large(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+        monkeypatch.setattr(remembered, "_WORTH_KEEPING", 3)
+        monkeypatch.setattr(index, "_SETTLED_SECONDS", 0.0)
+        for n in (6, 8, 10):
+            store.create("train", {"data": {"source": "circle", "n": n}})
+        return store
+
+    def anew(self, store: RunStore) -> tuple[list[str], int]:
+        """As a process that has seen nothing yet has them, and how many configs it reads for that."""
+        runs, read = store.list(), 0
+        usual = Run.config.fget
+        assert usual is not None
+
+        def counted(run: Run) -> dict[str, Any]:
+            nonlocal read
+            read += 1
+            found: dict[str, Any] = usual(run)
+            return found
+
+        _remembered.cache_clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "config", property(counted))
+            found = titles(store, runs)
+        return sorted(found.values()), read
+
+    def test_the_next_process_reads_no_config(self, large: RunStore) -> None:
+        expected = ["Circle, 10 points", "Circle, 6 points", "Circle, 8 points"]
+        assert self.anew(large) == (expected, 3)
+        assert self.anew(large) == (expected, 0)
+
+    def test_a_config_that_was_changed_is_read(self, large: RunStore) -> None:
+        self.anew(large)
+        with large.open(large.list()[0].id).writer() as writer:
+            writer.reconfigure({"data": {"source": "circle", "n": 12}})
+        assert self.anew(large) == (["Circle, 12 points", "Circle, 6 points", "Circle, 8 points"], 1)
+
+    @pytest.mark.parametrize("torn", [b"", b"{", b"afterimage index 1 00\n[]", b"\xff" * 100])
+    def test_a_file_that_does_not_read_is_as_good_as_none(self, large: RunStore, torn: bytes) -> None:
+        expected, _ = self.anew(large)
+        (large.root / ".titles-1.json").write_bytes(torn)
+        assert self.anew(large) == (expected, 3)
+
+    def test_a_link_in_its_place_is_not_followed(self, large: RunStore, tmp_path: Path) -> None:
+        victim = tmp_path / "victim"
+        victim.write_text("theirs")
+        (large.root / ".titles-1.json").symlink_to(victim)
+        with pytest.raises(InputError, match="link"):
+            large.list()
+        assert victim.read_text() == "theirs"
