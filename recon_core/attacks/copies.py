@@ -352,14 +352,15 @@ def nonnegative_fit(gram: Tensor, right: Tensor) -> Tensor:
 
 def _cost(settings: CopiesSettings, size: NetworkSize) -> Cost:
     """A start of `fast`, and two products with all differences of the basis, two for each input, in either stage."""
-    start, step = fast_cost(settings, size)
+    start, step, kept = fast_cost(settings, size)
     if settings.prior is not Prior.NATURAL or not size.dense:
-        return Cost(start, step)
+        return Cost(start, step, kept)
     product = 8.0 * size.rank * size.inputs
     refining = settings.m * product * (1 - settings.search_share)
     share = settings.unmix_share
     directions = min(settings.unmix_starts or size.rank, size.rank)
-    return Cost(start, share * directions * product + (1 - share) * (step + refining))
+    edges = 8.0 * size.inputs * (directions + settings.m + size.rank)
+    return Cost(start, share * directions * product + (1 - share) * (step + refining), kept + 4.0 * edges)
 
 
 def _check(target: Target, settings: CopiesSettings) -> None:

@@ -35,6 +35,11 @@ class NetworkSize(Protocol):
         """Directions that the first layer will have: at most one for each training sample."""
         ...
 
+    @property
+    def patches(self) -> int:
+        """Numbers that a convolution reads and writes for one sample; 0 without one."""
+        ...
+
     def weights(self, *, in_span: bool) -> int:
         """Of the dense layers; `in_span`, the first one only in the span of its inputs."""
         ...
@@ -45,20 +50,29 @@ class NetworkSize(Protocol):
 
 
 class Cost(NamedTuple):
-    """Floating-point operations: before the first step of a seed, and of each step."""
+    """Floating-point operations: before the first step of a seed, and of each step; and memory at the peak."""
 
     start: float
     step: float
+    bytes: float = 0.0
+    """Beside what the libraries take; 0 where nobody has said."""
 
 
 # Operations of a step per candidate and weight, measured: the closed form, and autograd's double backward.
 _CLOSED_PASSES, _AUTOGRAD_PASSES = 13.0, 46.0
+# Numbers alive at once at the peak, measured: copies of the weights, and of what a candidate and its activations are.
+_CLOSED_COPIES, _AUTOGRAD_COPIES = 2.0, 6.5
+_CLOSED_ACTIVATIONS, _AUTOGRAD_ACTIVATIONS = 8.0, 12.0
+_EXACT_COPIES = 1.5
+_ITEM = {"float32": 4, "float64": 8}
 
 
 def autograd_cost(settings: AttackSettings, size: NetworkSize) -> Cost:
     """A double backward through the whole network."""
-    work = _AUTOGRAD_PASSES * settings.m * size.weights(in_span=False) + 8 * size.convolution(settings.m)
-    return Cost(0.0, work)
+    weights = size.weights(in_span=False)
+    work = _AUTOGRAD_PASSES * settings.m * weights + 8 * size.convolution(settings.m)
+    kept = _AUTOGRAD_COPIES * weights + _AUTOGRAD_ACTIVATIONS * settings.m * _numbers_of_a_candidate(size)
+    return Cost(0.0, work, _ITEM[settings.dtype] * kept)
 
 
 def closed_form_cost(settings: AttackSettings, size: NetworkSize, *, in_span: bool) -> Cost:
@@ -66,7 +80,16 @@ def closed_form_cost(settings: AttackSettings, size: NetworkSize, *, in_span: bo
     step = _CLOSED_PASSES * settings.m * size.weights(in_span=in_span)
     first = size.widths[0]
     start = 18.0 * min(first, size.inputs) ** 3 + 4.0 * first**2 * size.inputs
-    return Cost(start if in_span else 0.0, step)
+    found = Cost(start if in_span else 0.0, step)
+    weights = size.weights(in_span=False)
+    kept = _CLOSED_COPIES * weights + _CLOSED_ACTIVATIONS * settings.m * _numbers_of_a_candidate(size)
+    # The row space is found in double precision, from the Gram matrix of the smaller side.
+    exact = _EXACT_COPIES * 8 * (first * size.inputs + 2 * min(first, size.inputs) ** 2) if in_span else 0.0
+    return found._replace(bytes=_ITEM[settings.dtype] * kept + exact)
+
+
+def _numbers_of_a_candidate(size: NetworkSize) -> int:
+    return size.inputs + sum(size.widths) + size.patches
 
 
 def _nothing(_: object) -> Mapping[str, Any]:

@@ -66,7 +66,11 @@ def audit(
     std: Annotated[str | None, typer.Option(help="Pixels are divided by it: 0.5 or 0.25,0.24,0.26.")] = None,
     threshold: Annotated[float, typer.Option(help="SSIM above which an image counts as reconstructed.")] = 0.4,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Count although the images do not look like the training set.")
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Count although the images do not look like the training set, start although memory may be short.",
+        ),
     ] = False,
     fail_above: Annotated[
         int | None,
@@ -92,6 +96,7 @@ def audit(
     from recon_core.runs.attached import attached_data
     from recon_core.runs.audit import AuditConfig, check_audit, create_audit
     from recon_core.runs.reconstruction import attack_settings, warning_for
+    from recon_core.scheduling.memory import attack_memory, refuse_shortage
 
     if fail_above is not None and fail_above < 0:
         raise InputError(f"--fail-above must be 0 or more, got {fail_above}")
@@ -113,6 +118,7 @@ def audit(
     }
     config = parse_config(AuditConfig, values)
     check_audit(source.model, config)
+    refuse_shortage(attack_memory(source.model.architecture, chosen, source.model.samples), anyway=anyway)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from recon_core.cli.console import complain, out, progress_bar
+from recon_core.cli.places import AnywayOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
 from recon_core.store import RunState, RunStore
@@ -54,6 +55,7 @@ def match(
         bool, typer.Option(help="Export figures as PNG, SVG and PDF as well; takes a browser and some seconds.")
     ] = True,
     name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
+    anyway: AnywayOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
 ) -> None:
     """Match candidates with the training images and count what leaked, with the chance level beside the count.
@@ -83,8 +85,11 @@ def match(
     from recon_core.runs import stopping_on_signals
     from recon_core.runs.match_request import create_match
     from recon_core.runs.match_source import MatchConfig, load_source
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import memory_of
 
     config = parse_config(MatchConfig, values)
+    refuse_shortage(memory_of(store, "match", values), anyway=anyway)
     # Before anything is written: a request that cannot be met leaves no run behind.
     with progress_bar("data", quiet) as listener:
         data = load_source(store, config, progress=lambda message, fraction: listener(fraction, message)).data

@@ -33,6 +33,9 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-run", help="GPUs for each run on a cluster; 0.25 lets four share one.", show_default="0"),
 ]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Start although there may not be enough memory on this machine.")
+]
 
 
 def used(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from recon_core.cli.console import note, out
-from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
+from recon_core.cli.places import (
+    AnywayOption,
+    ClusterOption,
+    CpusOption,
+    GpusOption,
+    WorkersOption,
+    check_cluster,
+    used,
+)
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import perform_and_report
 from recon_core.errors import InputError
@@ -112,6 +120,7 @@ def reconstruct(
     ] = False,
     input_shape: ShapeOption = None,
     name: NameOption = None,
+    anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Draw candidates for the training samples out of a model's weights. No training data is read.
@@ -122,6 +131,7 @@ def reconstruct(
     from recon_core.attacks.registry import find_attack_preset
     from recon_core.runs.reconstruction import ReconstructConfig, attack_settings, check_request, warning_for
     from recon_core.runs.requests import create_reconstruction
+    from recon_core.scheduling.memory import attack_memory, refuse_shortage
 
     base = find_attack_preset(preset, recipe)
     given = given_settings(settings, recipe=recipe, m=m, seeds=seeds)
@@ -129,6 +139,7 @@ def reconstruct(
     chosen = attack_settings(source.model, given, base)
     config = ReconstructConfig(model="", settings=chosen, known_init=known_init)
     check_request(source.model, config)
+    refuse_shortage(attack_memory(source.model.architecture, chosen, source.model.samples), anyway=anyway)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)
@@ -145,6 +156,7 @@ def baseline(
     ranges: Annotated[str, typer.Option(help="What inversion draws from: inversion or reconstruction.")] = "inversion",
     input_shape: ShapeOption = None,
     name: NameOption = None,
+    anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """What the papers compare with: model inversion, first-layer weights, kernels, or an untrained network."""
@@ -157,6 +169,7 @@ def baseline(
         check_request,
     )
     from recon_core.runs.requests import create_reconstruction
+    from recon_core.scheduling.memory import attack_memory, refuse_shortage
 
     given = given_settings(settings, recipe=recipe, m=m)
     if kind == Baseline.INVERSION:
@@ -167,6 +180,7 @@ def baseline(
     chosen = attack_settings(source.model, given)
     config = asked.model_copy(update={"settings": chosen})
     check_request(source.model, config)
+    refuse_shortage(attack_memory(source.model.architecture, chosen, source.model.samples), anyway=anyway)
     owner = source.in_store(quiet)
     perform_and_report(create_reconstruction(source.store, config.model_copy(update={"model": owner.id}), name), quiet)
 
@@ -204,6 +218,7 @@ def search(
     ] = False,
     input_shape: ShapeOption = None,
     name: NameOption = None,
+    anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Attack many times over the papers' ranges of lr_x, x_init_scale, lam_min and alpha; all candidates are pooled.
@@ -213,6 +228,8 @@ def search(
     """
     from recon_core.config import parse_config
     from recon_core.runs.reconstruction import warning_for
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import search_memory
     from recon_core.studies.requests import create_search
     from recon_core.studies.search import SearchConfig, check_search, check_storage, trial_settings
     from recon_core.studies.trials import SearchSettings
@@ -226,6 +243,7 @@ def search(
     whole = {"settings": asked.model_copy(update={"attack": chosen}), "known_init": known_init}
     config = parse_config(SearchConfig, {"model": "", **whole, **used(places), "storage": storage, "share": share})
     check_search(source.model, config)
+    refuse_shortage(search_memory(source.model.architecture, chosen, config, source.model.samples), anyway=anyway)
     check_cluster(config)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)

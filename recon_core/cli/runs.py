@@ -18,7 +18,7 @@ from rich.style import Style
 from rich.text import Text
 
 from recon_core.cli.console import complain, note, out
-from recon_core.cli.places import CpusOption, GpusOption, WorkersOption
+from recon_core.cli.places import AnywayOption, CpusOption, GpusOption, WorkersOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
 from recon_core.runs.terminal import one_line
@@ -174,28 +174,38 @@ def resume(
     ] = None,
     cpus: CpusOption = None,
     gpus: GpusOption = None,
+    anyway: AnywayOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
     from recon_core.cli.training import perform_and_report
     from recon_core.scheduling import move
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import memory_of
 
     run = store_of(context).open(run_id)
     run.refuse_without_path()
     move(run, {"workers": workers, "cluster": cluster, "cpus": cpus, "gpus": gpus})
+    refuse_shortage(memory_of(store_of(context), run.kind, run.config), anyway=anyway)
     perform_and_report(run, quiet)
 
 
 @app.command()
 def repeat(
-    context: typer.Context, run_id: RunId, quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
+    context: typer.Context,
+    run_id: RunId,
+    anyway: AnywayOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
 ) -> None:
     """Do a run's work once more, as a new run."""
     from recon_core.cli.training import perform_and_report
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import memory_of
 
     store = store_of(context)
     old = store.open(run_id)
     old.refuse_without_path()
+    refuse_shortage(memory_of(store, old.kind, old.config), anyway=anyway)
     name = None if old.name == old.id else old.name
     new = store.create(old.kind, old.config, name=name, parents=old.parents, command=_command(old))
     perform_and_report(new, quiet)

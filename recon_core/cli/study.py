@@ -13,7 +13,15 @@ from rich.table import Table
 
 from recon_core.cli.console import note, out
 from recon_core.cli.findings import print_findings
-from recon_core.cli.places import ClusterOption, CpusOption, GpusOption, WorkersOption, check_cluster, used
+from recon_core.cli.places import (
+    AnywayOption,
+    ClusterOption,
+    CpusOption,
+    GpusOption,
+    WorkersOption,
+    check_cluster,
+    used,
+)
 from recon_core.cli.stores import store_of
 from recon_core.cli.training import perform_and_report
 from recon_core.errors import InputError
@@ -47,6 +55,7 @@ def study(
     cluster: ClusterOption = None,
     cpus: CpusOption = None,
     gpus: GpusOption = None,
+    anyway: AnywayOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: machine-readable.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
 ) -> None:
@@ -63,6 +72,8 @@ def study(
         raise InputError("which study? Name one, or see them all with: python -m recon_core study --list")
     from recon_core.config import parse_config
     from recon_core.scheduling import move, place_arguments
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import study_memory
     from recon_core.studies.starting import begun_before, check_data
     from recon_core.studies.study import StudyConfig, create_study
 
@@ -76,6 +87,7 @@ def study(
         _tell(run, quiet)
         return
     check_cluster(config)
+    refuse_shortage(study_memory(plan, config), anyway=anyway)
     if run is None:
         arguments = [name, "--size", size] if plan.size != "own" else [os.path.abspath(name)]
         run = create_study(store, config, [*arguments, *_restrictions(only, panel, seeds), *place_arguments(config)])

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from recon_core.cli.console import complain, out, progress_bar
 from recon_core.cli.findings import print_findings
+from recon_core.cli.places import AnywayOption
 from recon_core.cli.stores import store_of
 from recon_core.config import TrainConfig, assign, parse_config
 from recon_core.presets import DEFAULT_PRESET, PRESETS, Size, find_preset
@@ -35,6 +36,7 @@ def train(
         typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, e.g. data.n=100. Repeatable."),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
+    anyway: AnywayOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
 ) -> None:
     """Train a network to its margin and leave a run.
@@ -46,7 +48,9 @@ def train(
     store = store_of(context)
     # Before anything is written: a request that cannot be met leaves no run behind.
     from recon_core.data import load_task
+    from recon_core.scheduling.memory import refuse_shortage, training_memory
 
+    refuse_shortage(training_memory(chosen), anyway=anyway)
     with progress_bar("data", quiet) as listener:
         data = load_task(chosen.data, progress=lambda message, fraction: listener(fraction, message))
     from recon_core.models import architecture_of

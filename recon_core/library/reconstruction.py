@@ -20,7 +20,16 @@ from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.kinds import perform
 from recon_core.library.pictures import mosaic_html, stretched, table_html
-from recon_core.library.running import MemoryObserver, Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.library.running import (
+    INSIST,
+    MemoryObserver,
+    Progress,
+    Store,
+    interruptible,
+    refuse_unknown,
+    showing,
+    store_of,
+)
 from recon_core.library.training import TrainedModel
 from recon_core.models import Network
 from recon_core.models.modules import ModuleNetwork, module_network
@@ -39,6 +48,7 @@ from recon_core.runs.reconstruction import (
 )
 from recon_core.runs.requests import create_import, create_reconstruction
 from recon_core.runs.signals import StopFlag
+from recon_core.scheduling.memory import attack_memory, refuse_shortage
 from recon_core.store import Run, RunState, RunStore, default_root
 from recon_core.store.ids import is_id
 
@@ -123,6 +133,7 @@ def reconstruct(
     std: float | Sequence[float] | None = None,
     store: Store | None = None,
     name: str | None = None,
+    anyway: bool = False,
     progress: Progress = True,
     **settings: Any,
 ) -> Reconstruction:
@@ -135,7 +146,8 @@ def reconstruct(
     those of `recon_core.attacks.AttackSettings`: recipe, m (candidates, at least twice the training samples),
     iterations, seed, seeds, objective, ... `preset` names hyper-parameters released by the authors.
     `baseline="untrained"` attacks an untrained network of the same shape instead, for the chance level. With `store` (a
-    folder or a RunStore) the attack is kept as a run. Ctrl-C gives the candidates as far as they got.
+    folder or a RunStore) the attack is kept as a run. Ctrl-C gives the candidates as far as they got. What does not fit
+    into memory is refused; `anyway` insists.
 
     >>> import recon_core as rc
     >>> model = rc.train(rc.load_data("circle", n=6), widths=50, epochs=20, progress=False)
@@ -154,6 +166,7 @@ def reconstruct(
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
     config = parse_config(ReconstructConfig, values)
     check_request(attacked, config)
+    refuse_shortage(attack_memory(attacked.architecture, chosen, attacked.samples), anyway=anyway, insist=INSIST)
     if store is None:
         with interruptible() as stop, showing(progress, "reconstruct") as listener:
             outcome = attack(

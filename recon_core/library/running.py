@@ -24,6 +24,9 @@ Progress = bool | Listener
 
 Store = RunStore | Path | str
 
+INSIST = "anyway=True"
+"""How a call is made that would be refused for want of memory."""
+
 
 @contextlib.contextmanager
 def showing(progress: Progress, title: str) -> Iterator[Listener]:

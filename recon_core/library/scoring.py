@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from recon_core.kinds import perform
 from recon_core.library.data import Data
 from recon_core.library.pictures import COLUMNS, SHOWN, inline_png, table_html
 from recon_core.library.reconstruction import Reconstruction
-from recon_core.library.running import Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.library.running import INSIST, Progress, Store, interruptible, refuse_unknown, showing, store_of
 from recon_core.matching.certainty import Certainty, judge_certain
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
@@ -32,6 +33,7 @@ from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import CONVOLUTION_FACTOR, DENSE_FACTOR, MatchConfig, MatchInput, load_source
 from recon_core.runs.scoring import RADII, PlanarEvidence, PointCount
 from recon_core.runs.scoring import score as score_candidates
+from recon_core.scheduling.memory import matching_memory, refuse_shortage
 from recon_core.store import Run, RunState, RunStore
 
 _NO_RUN = "candidates"
@@ -180,6 +182,7 @@ def match(
     untrained: Reconstruction | None = None,
     store: Store | None = None,
     name: str | None = None,
+    anyway: bool = False,
     progress: Progress = True,
     **settings: Any,
 ) -> Score:
@@ -187,7 +190,8 @@ def match(
 
     Settings are those of `recon_core.runs.match_source.MatchConfig`: threshold (0.4), merge_factor (B), protocol,
     ssim, vote, assignment, ... `untrained` is `reconstruct(model, baseline="untrained")`, one more control for the
-    chance level. With `store` the match is kept as a run, where `found` is a run of that store too.
+    chance level. With `store` the match is kept as a run, where `found` is a run of that store too. What does not fit
+    into memory is refused; `anyway` insists.
 
     >>> import recon_core as rc
     >>> data = rc.load_data("circle", n=6)
@@ -204,6 +208,9 @@ def match(
                 f"the candidates have shape {shape} and the data {data.samples.input_shape}; "
                 "give the data this model was trained on"
             )
+    samples = data.samples
+    needed = matching_memory(data.n, len(samples.test_x), math.prod(samples.input_shape), len(found))
+    refuse_shortage(needed, anyway=anyway, insist=INSIST)
     run_id = _NO_RUN if found.run is None else found.run.id
     config = parse_config(MatchConfig, {"runs": [run_id], **settings})
     run, cache = None, None if store is None else MatchCache.of_store(store_of(store).root)

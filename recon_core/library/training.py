@@ -22,7 +22,16 @@ from recon_core.errors import AfterimageError, InputError
 from recon_core.kinds import perform
 from recon_core.library.data import Data, load_data
 from recon_core.library.pictures import table_html
-from recon_core.library.running import MemoryObserver, Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.library.running import (
+    INSIST,
+    MemoryObserver,
+    Progress,
+    Store,
+    interruptible,
+    refuse_unknown,
+    showing,
+    store_of,
+)
 from recon_core.losses import losses_of
 from recon_core.models import Network, architecture_of
 from recon_core.presets import DEFAULT_PRESET, FAR_MANY, Size, find_preset
@@ -30,6 +39,7 @@ from recon_core.runs.models import model_of
 from recon_core.runs.observer import last_checkpoint
 from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
+from recon_core.scheduling.memory import refuse_shortage, training_memory
 from recon_core.store import Run, RunState
 from recon_core.training import StopReason
 from recon_core.training import train as run_training
@@ -87,6 +97,7 @@ def train(
     seed: int | None = None,
     store: Store | None = None,
     name: str | None = None,
+    anyway: bool = False,
     progress: Progress = True,
     **settings: Any,
 ) -> TrainedModel:
@@ -95,7 +106,8 @@ def train(
     Settings are those of `recon_core.config`: recipe, loss, weight_decay, epochs, target_loss, ...; widths, bias,
     init_scale, conv_kernel, ...; device. `seed` is that of the initial weights. Left out, they follow from the data and
     from each other: gradient flow far into the margin, or to a stationary point where weight_decay is set. With `store`
-    (a folder or a RunStore) the training is kept as a run. Ctrl-C gives the network as far as it got.
+    (a folder or a RunStore) the training is kept as a run. Ctrl-C gives the network as far as it got. What does not fit
+    into memory is refused; `anyway` insists.
 
     >>> import recon_core as rc
     >>> model = rc.train(rc.load_data("circle", n=6), widths=50, epochs=20, progress=False)
@@ -104,6 +116,7 @@ def train(
     """
     config, data = _request(data, preset, {**settings, **({} if seed is None else {"seed": seed})}, progress)
     architecture_of(config.model, data.samples.input_shape, data.samples.outputs)
+    refuse_shortage(training_memory(config), anyway=anyway, insist=INSIST)
     if store is None:
         with interruptible() as stop, showing(progress, "train") as listener:
             return _in_memory(config, data, MemoryObserver(stop, listener))

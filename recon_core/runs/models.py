@@ -104,6 +104,11 @@ class AttackModel:
         """Of the first layer; of an unknown start, torch's own is the likeliest."""
         return "kaiming" if self.training is None else self.training.model.init_scale
 
+    @property
+    def samples(self) -> int | None:
+        """How many it was trained on, where its settings say; for estimates only."""
+        return None if self.training is None else self.training.data.n
+
     def initial(self) -> Network:
         """The network before training, drawn again from its seed."""
         if self.training is None:

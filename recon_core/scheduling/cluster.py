@@ -122,6 +122,10 @@ class RayExecutor:
                 self._capacity = self._room()
         return self._capacity
 
+    def reduce(self) -> bool:
+        """How many a node takes is for the cluster to say: ask for more cores for each run."""
+        return False
+
     def submit(self, run: Run) -> None:
         path = run.dir / layout.LOCK
         handle = lock.acquire(path)

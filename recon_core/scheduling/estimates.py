@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from recon_core.store.private import private_folder
 
 if TYPE_CHECKING:
     from recon_core.attacks import AttackSettings
+    from recon_core.models import Architecture
 
 # What a step costs besides its arithmetic, in seconds.
 _FLOW_STEP, _STATIONARY_STEP, _DESCENT_STEP, _ATTACK_STEP = 1.3e-3, 5e-3, 0.6e-3, 4e-3
@@ -82,7 +83,7 @@ class Estimator:
         return _at_most(known, config.training.max_seconds)
 
     def reconstruction(self, config: TrainConfig, settings: AttackSettings) -> float | None:
-        shape = _shape(config)
+        shape = shape_of_training(config)
         if shape is None:
             return settings.max_seconds
         known = self._known.get(_attack_key(_architecture(config, shape), settings.model_dump(mode="json")))
@@ -92,7 +93,7 @@ class Estimator:
 
     def inversion(self, config: TrainConfig, settings: AttackSettings) -> float | None:
         """Seconds of model inversion, the baseline: descent over the inputs of a network that stays as it is."""
-        shape = _shape(config)
+        shape = shape_of_training(config)
         if shape is None or self._on_gpu(settings.device):
             return None
         work = 2 * (2.0 * settings.m * shape.weights(in_span=False) + shape.convolution(settings.m))
@@ -100,7 +101,7 @@ class Estimator:
 
     def matching(self, config: TrainConfig, candidates: int) -> float | None:
         """Seconds of a match run over this many candidates."""
-        shape = _shape(config)
+        shape = shape_of_training(config)
         if shape is None:
             return None
         # Members and as many others, at a dozen merge factors.
@@ -111,7 +112,7 @@ class Estimator:
         return device in ("cuda", "mps") or (device == "auto" and self._gpu)
 
     def _training_seconds(self, config: TrainConfig) -> float | None:
-        shape, settings = _shape(config), config.training
+        shape, settings = shape_of_training(config), config.training
         if shape is None:
             return None
         steps = _steps(config, shape.n)
@@ -143,7 +144,7 @@ class Estimator:
             + looks * (_KKT_SECONDS * shape.n**2 + double * test / self._rate)
         )
 
-    def _attack_seconds(self, shape: _Shape, settings: AttackSettings) -> float:
+    def _attack_seconds(self, shape: NetworkShape, settings: AttackSettings) -> float:
         from recon_core.attacks import find_attack
 
         cost = find_attack(settings.recipe).cost(settings, shape)
@@ -153,7 +154,7 @@ class Estimator:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class NetworkShape:
     """Sizes that decide what a step costs."""
 
     n: int
@@ -194,12 +195,38 @@ class _Shape:
         sizes = (first, *self.sizes[1:])
         return sum(before * after for before, after in itertools.pairwise(sizes))
 
+    @property
+    def patches(self) -> int:
+        """Numbers that a convolution reads and writes for one sample."""
+        return 0 if self.kernel is None else self.kernel[1] * 2
+
+    @classmethod
+    def of(cls, architecture: Architecture, samples: int | None = None) -> NetworkShape | None:
+        """Of a network trained on so many samples, at most as many as it has neurons where nobody has counted them.
+
+        None for one that only its own code describes.
+        """
+        if architecture.module is not None or architecture.stages:
+            return None
+        inputs = math.prod(architecture.input_shape)
+        kernel = _kernel(architecture.input_shape, architecture.conv_kernel, architecture.conv_channels)
+        return cls(
+            n=samples or min((inputs, *architecture.widths[:1])),
+            test_n=0,
+            inputs=inputs,
+            outputs=architecture.outputs,
+            widths=architecture.widths,
+            groups=1,
+            kernel=kernel,
+            planar=len(architecture.input_shape) == 1,
+        )
+
     def convolution(self, samples: int) -> float:
         """Operations of its forward pass."""
         return 0.0 if self.kernel is None else 2.0 * samples * self.kernel[0] * self.kernel[1]
 
 
-def _shape(config: TrainConfig) -> _Shape | None:
+def shape_of_training(config: TrainConfig) -> NetworkShape | None:
     """Sizes without a pixel being read; None where the data cannot be had."""
     from recon_core.data import describe_source
     from recon_core.data.tasks import plan_task, samples_per_side
@@ -214,12 +241,8 @@ def _shape(config: TrainConfig) -> _Shape | None:
         return None
     inputs = math.prod(info.shape)
     outputs = sides if data.task is Task.MULTICLASS else 1
-    kernel = None
-    if model.conv_kernel is not None and model.conv_channels is not None:
-        side = max(1, info.shape[-1] - model.conv_kernel + 1)
-        # The weights of one place, and places times channels: what the first dense layer takes.
-        kernel = (info.shape[0] * model.conv_kernel**2, side**2 * model.conv_channels)
-    return _Shape(
+    kernel = _kernel(info.shape, model.conv_kernel, model.conv_channels)
+    return NetworkShape(
         n=n,
         test_n=min(info.test_n or max(0, info.train_n - n), data.test_n or 10**9),
         inputs=inputs,
@@ -229,6 +252,13 @@ def _shape(config: TrainConfig) -> _Shape | None:
         kernel=kernel,
         planar=data.source.planar,
     )
+
+
+def _kernel(shape: Sequence[int], size: int | None, channels: int | None) -> tuple[int, int] | None:
+    """The weights of one place, and places times channels: what the first dense layer takes."""
+    if size is None or channels is None:
+        return None
+    return shape[0] * size**2, max(1, shape[-1] - size + 1) ** 2 * channels
 
 
 def _steps(config: TrainConfig, n: int) -> float | None:
@@ -290,7 +320,7 @@ def _attack_key(architecture: Mapping[str, Any], settings: Mapping[str, Any]) ->
     return _key("reconstruct", sizes, cost)
 
 
-def _architecture(config: TrainConfig, shape: _Shape) -> dict[str, Any]:
+def _architecture(config: TrainConfig, shape: NetworkShape) -> dict[str, Any]:
     from recon_core.data import describe_source
 
     return {

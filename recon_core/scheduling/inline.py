@@ -39,6 +39,9 @@ class InlineExecutor:
             return [ended]
         return []
 
+    def reduce(self) -> bool:
+        return False
+
     def close(self) -> None:
         """Waits as long as one step takes: a thread cannot be killed, and whoever is in a hurry ends the process."""
         self._stop.raised = True

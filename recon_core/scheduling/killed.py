@@ -6,7 +6,15 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from recon_core.store.writer import SHORT_WORDS
+
 _COUNTERS = Path("/proc/vmstat")
+_GUARD_WORDS = "had run out of memory"
+
+
+def lacked_memory(message: str) -> bool:
+    """Whether a run that another process worked on says that it ended for want of memory."""
+    return SHORT_WORDS in message or _GUARD_WORDS in message
 
 
 def killed_for_memory(counters: Path = _COUNTERS) -> int:
@@ -29,7 +37,7 @@ def describer(count: Callable[[], int] = killed_for_memory) -> Callable[[int], s
         if -code != signal.SIGKILL:
             return f"its process was killed by signal {-code}"
         if count() > before:
-            return "its process was killed by the system, which had run out of memory; use fewer workers or less of it"
+            return f"its process was killed by the system, which {_GUARD_WORDS}; use fewer workers or less of it"
         return "its process was killed by signal 9"
 
     return describe

@@ -44,12 +44,20 @@ class LocalExecutor:
         self._places = [_Place(environment) for environment in places]
         self._log = log
         self._ended: queue.Queue[Ended] = queue.Queue()
+        self._at_once = len(self._places)
 
     def free(self) -> int:
-        return sum(not place.busy for place in self._places)
+        return max(0, self._at_once - sum(place.busy for place in self._places))
 
     def places(self) -> int:
-        return len(self._places)
+        return self._at_once
+
+    def reduce(self) -> bool:
+        before, self._at_once = self._at_once, max(1, self._at_once // 2)
+        for place in [place for place in self._places if not place.busy][self._at_once :]:
+            for worker in place.workers.values():  # one that waits for work holds memory too
+                worker.close()
+        return self._at_once < before
 
     def submit(self, run: Run) -> None:
         place = next(place for place in self._places if not place.busy)

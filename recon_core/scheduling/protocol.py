@@ -95,6 +95,10 @@ class Executor(Protocol):
         """Runs that ended since the last call; comes back at the first of them, or with none after `seconds`."""
         ...
 
+    def reduce(self) -> bool:
+        """Do fewer runs at once from now on, half as many. Whether that is less than before."""
+        ...
+
     def close(self) -> None:
         """Stop everything that is still going on, leaving runs that can be taken up again."""
         ...

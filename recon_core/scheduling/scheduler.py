@@ -26,6 +26,7 @@ from typing import NoReturn
 
 from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.titles import title_of
+from recon_core.scheduling.killed import describer, lacked_memory
 from recon_core.scheduling.queue import Ticket, module_environment, queue_folder, scheduler_lock, tickets
 from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
@@ -42,6 +43,8 @@ class _Worker:
     process: subprocess.Popen[bytes]
     queued: str | None
     """When the status that queued it was written."""
+    describe: Callable[[int], str]
+    """Words for the code that its process ends with."""
 
 
 class Prospect(Enum):
@@ -136,7 +139,8 @@ class Scheduler:
             return False
         try:
             queued = run.status().updated
-            self._workers.append(_Worker(ticket, _spawn(run, slot, handle), queued))
+            describe = describer()
+            self._workers.append(_Worker(ticket, _spawn(run, slot, handle), queued, describe))
         finally:
             os.close(handle)  # the worker's copy keeps the lock
         return True
@@ -166,6 +170,9 @@ class Scheduler:
         except InputError:  # deleted meanwhile
             return False
         status = run.status()
+        if status.state is RunState.INTERRUPTED and lacked_memory(why := worker.describe(worker.process.returncode)):
+            with run.writer() as writer:  # nobody else knows
+                writer.finish(RunState.FAILED, None, f"{why}, then resume it")
         if status.state is not RunState.QUEUED:
             return False
         if status.updated != worker.queued:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _STATUS_INTERVAL = 0.5
 _CANCEL_INTERVAL = 0.2
 _CHECKPOINTS_KEPT = 2
+SHORT_WORDS = "not enough memory"
 # The words of torch, on the CPU and on GPUs, and of numpy.
 _NO_MEMORY = re.compile("not enough memory|can't allocate memory|out of memory|Unable to allocate", re.IGNORECASE)
 _ASKED_FOR = re.compile(r"allocate (\d+) bytes")
@@ -363,5 +364,5 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         asked = _ASKED_FOR.search(text)
         wanted = f"{int(asked[1]) / 2**30:,.1f} GiB more were asked for" if asked else "an allocation failed"
-        return f"not enough memory: {wanted}; make the network or m smaller, use fewer workers, then resume it"
+        return f"{SHORT_WORDS}: {wanted}; make the network or m smaller, use fewer workers, then resume it"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

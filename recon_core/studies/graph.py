@@ -25,6 +25,7 @@ from recon_core.runs.match_request import create_match
 from recon_core.runs.models import model_of
 from recon_core.runs.requests import create_reconstruction, create_training
 from recon_core.scheduling import Ended
+from recon_core.scheduling.killed import lacked_memory
 from recon_core.scheduling.queue import waiting
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import Cell, attack_request, floor_request, match_request
@@ -76,6 +77,8 @@ class Step:
     """It was computed before this study asked for it."""
     message: str = ""
     tries: int = 0
+    lacked_memory: bool = False
+    """The last try ended for want of memory."""
 
     @property
     def ready(self) -> bool:
@@ -261,9 +264,12 @@ class StepGraph:
             self._again(step, "was deleted")
             return step
         status = run.status()
+        step.lacked_memory = lacked_memory(ended.trouble or "") or lacked_memory(status.message)
         match status.state:
             case RunState.DONE:
                 step.state, step.message = StepState.DONE, ""
+            case RunState.FAILED if step.lacked_memory:  # with fewer beside it there may be enough
+                self._again(step, status.message)
             case RunState.FAILED:
                 self._fail(step, status.message)
             case RunState.CANCELLED:

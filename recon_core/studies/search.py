@@ -31,6 +31,7 @@ from recon_core.runs.reconstruction import (
 )
 from recon_core.runs.signals import StopFlag
 from recon_core.scheduling import Ended, Executor, Places, executor_for
+from recon_core.scheduling.killed import lacked_memory
 from recon_core.scheduling.slots import thread_limit
 from recon_core.store import Run, RunState, RunStore, RunWriter, Status, layout, lock
 from recon_core.store.files import explaining, was_full
@@ -311,6 +312,7 @@ class _Search:
         self._troubles: list[str] = []
         self.lost: list[str] = []
         """Trials whose process was killed again and again, and what is known of that."""
+        self._lacked_memory = False
         self._picture = ""
         self._ended: dict[int, TrialRecord] = {}
 
@@ -330,6 +332,9 @@ class _Search:
                 return True
             for ended in executor.wait(_POLL_SECONDS):
                 self._end(ended, again)
+            if self._lacked_memory and executor.reduce():
+                self._writer.log(f"goes on with {executor.places()} at a time: there was not enough memory")
+            self._lacked_memory = False
 
     def _begin(self, trial: Trial, executor: Executor, again: list[Trial]) -> None:
         run = self._run_of(trial)
@@ -366,7 +371,7 @@ class _Search:
         elif self._still_held(run) or (trouble := self._trouble_of(trial, status, ended)) is None:
             again.append(self._noted(trial, run))
             return
-        elif status.state is not RunState.FAILED:
+        elif status.state is not RunState.FAILED or lacked_memory(trouble):
             # Killed again and again, which is no fault of its own: it stays under way, for a search that goes on.
             self.lost.append(f"trial {trial.number + 1} (given up after {_MOST_TRIES} tries: {trouble})")
             return
@@ -397,7 +402,9 @@ class _Search:
         self._writer.log(f"trial {trial.number + 1}: {trouble}")
         if was_full(trouble):
             raise AfterimageError(trouble)
-        if status.state is RunState.FAILED:
+        short = lacked_memory(trouble)
+        self._lacked_memory |= short
+        if status.state is RunState.FAILED and not short:
             return trouble
         if tries < _MOST_TRIES:
             return None

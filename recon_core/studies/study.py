@@ -140,7 +140,10 @@ class _Study:
                 if step_ended is not None and was_full(step_ended.message):
                     raise AfterimageError(step_ended.message)  # or all that is left would fail likewise
                 if step_ended is not None and step_ended.state is not StepState.DONE:
-                    self._writer.log(f"{_DOING[step_ended.kind]} {step_ended.cell.label}: {step_ended.message}")
+                    said = step_ended.message or end.trouble or "its process ended"
+                    self._writer.log(f"{_DOING[step_ended.kind]} {step_ended.cell.label}: {said}")
+                    if step_ended.lacked_memory and executor.reduce():
+                        self._writer.log(f"goes on with {executor.places()} at a time: there was not enough memory")
             graph.look_elsewhere()
             if ended:
                 self._save()

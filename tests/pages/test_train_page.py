@@ -23,7 +23,7 @@ from recon_core.presets import DEFAULT_PRESET, PRESETS, Size
 from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.runs.training_plan import plan_training
-from recon_core.scheduling import queue
+from recon_core.scheduling import memory, queue
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
 from ui.shared.formatting import plain
@@ -535,3 +535,25 @@ class TestFromElsewhere:
         app.button(key="t_take").click().run()
         assert plain("six.zip") in fault(app).lower()
         assert store.list() == []
+
+
+class TestMemory:
+    """A run that would not fit: the form says so with both numbers, and starts it only if insisted on."""
+
+    def box(self, app: AppTest) -> list[Any]:
+        return [box for box in app.checkbox if box.label == "Start it anyway"]
+
+    def test_what_fits_starts_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "free_memory", lambda: memory.FreeMemory(2.0**40, "free"))
+        app = visit()
+        assert self.box(app) == []
+        assert not start_button(app).disabled
+
+    def test_what_does_not_is_said_and_insisted_on(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "free_memory", lambda: memory.FreeMemory(0.1 * 2**30, "free"))
+        app = visit()
+        assert any("0.1 GiB are free" in warning.value.replace("\\", "") for warning in app.warning)
+        assert start_button(app).disabled
+        self.box(app)[0].check().run()
+        start_button(app).click().run()
+        assert [summary.kind for summary in store.list()] == ["train"]

@@ -19,6 +19,7 @@ from recon_core.views.live_match import ImagePool, PairView, PointPool, open_poo
 from ui.match.choice import run_config
 from ui.shared.cached import store_read
 from ui.shared.live import keep_fresh
+from ui.shared.memory import may_start
 from ui.shared.pick import runs_of
 from ui.shared.run_panel import show_live_run
 from ui.shared.store import forget
@@ -114,7 +115,9 @@ def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
     at_work = next((run_id for run_id, other in others.items() if slow_part(other) == slow_part(config)), None)
     if at_work is not None:
         show_live_run(at_work)
-    elif st.button("Match them", key="m-start", type="primary", icon=":material/play_arrow:"):
+        return
+    ready = may_start("match", config, "m-start")
+    if st.button("Match them", key="m-start", type="primary", icon=":material/play_arrow:", disabled=not ready):
         queue.submit(create_match(RunStore(default_root()), config))
         forget()
         st.rerun()

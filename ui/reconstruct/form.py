@@ -28,6 +28,7 @@ from ui.shared.cached import open_run, store_read
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain, sentence
 from ui.shared.forms import config_form, field_paths, fill_form, typed_values
+from ui.shared.memory import may_start
 from ui.shared.pages import RECONSTRUCT, TRAIN
 from ui.shared.pick import pick_run, runs_of, show_nothing_yet
 from ui.shared.places import FIELDS as PLACE_FIELDS
@@ -123,13 +124,14 @@ def _offer_start(target: Target, request: Request | None) -> None:
     searching = isinstance(request, SearchConfig)
     if request is not None and (doubt := warning(target.model, request)) is not None:
         st.warning(plain(sentence(doubt)), icon=":material/warning:")
+    ready = request is not None and may_start("search" if searching else "reconstruct", request, "r-begin")
     with st.container(horizontal=True, vertical_alignment="center"):
         pressed = st.button(
             "Start the search" if searching else "Start",
             key="r-begin",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=request is None,
+            disabled=not ready,
         )
         if request is not None:
             st.markdown(_expectation(target, request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import streamlit as st
 
 from recon_core.config import parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
+from recon_core.errors import AfterimageError
 from recon_core.scheduling import NOWHERE, move, place_arguments, queue
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.studies.plan import StudyPlan
@@ -16,6 +18,7 @@ from recon_core.studies.starting import begun_before, check_data
 from recon_core.studies.study import StudyConfig, create_study
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
+from ui.shared.memory import may_start
 from ui.shared.places import choose_places
 from ui.shared.runs import is_active
 from ui.shared.store import forget
@@ -52,7 +55,10 @@ def offer_start(plan: StudyPlan, arguments: Sequence[str], key: str) -> None:
     cost_of(plan)  # one that cannot be done is a sentence instead of a button
     with st.popover("Where it runs", icon=":material/lan:"):
         places = choose_places(f"{key}_p")
-    if st.button("Start the study", type="primary", icon=":material/play_arrow:", key=key):
+    ready = True
+    with contextlib.suppress(AfterimageError):  # places that make no sense are a sentence when it is to start
+        ready = may_start("study", parse_config(StudyConfig, {"plan": plan, **places}), key)
+    if st.button("Start the study", type="primary", icon=":material/play_arrow:", key=key, disabled=not ready):
         with errors_shown():
             _start(parse_config(StudyConfig, {"plan": plan, **places}), arguments, places)
 

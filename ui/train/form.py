@@ -24,6 +24,7 @@ from ui.shared.cached import store_read
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.forms import config_form, field_paths, fill_form, labelled, merged, typed_values
+from ui.shared.memory import may_start
 from ui.shared.store import forget, run_details
 from ui.train.presets import offer_presets
 from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_start, own_source, settled
@@ -56,7 +57,8 @@ def show_form() -> None:
         config = None
     else:
         config = _checked(settled(start, given))
-    if st.button("Start training", type="primary", icon=":material/play_arrow:", disabled=config is None) and config:
+    ready = config is not None and may_start("train", config, f"{PREFIX}-begin")
+    if st.button("Start training", type="primary", icon=":material/play_arrow:", disabled=not ready) and config:
         with errors_shown():
             _start(config, (name or "").strip() or usual_name)
 
