@@ -52,6 +52,7 @@ _CONTROL_LOOKS = {
 }
 _SIZE, _CHOSEN_SIZE = 9, 12  # pixels
 _MOST_COLUMNS = 3
+_TITLE_LETTERS = 42  # that fit above one panel
 _PANEL_HEIGHT = 350  # pixels
 
 
@@ -118,7 +119,7 @@ def plot_leakage_panels(
         columns,
         shared_xaxes="all",
         shared_yaxes="all",
-        subplot_titles=[f"<b>{literal(panel.name)}</b><br>{_short_text(panel.scatter, threshold)}" for panel in panels],
+        subplot_titles=[_panel_title(panel, threshold) for panel in panels],
         horizontal_spacing=0.04,
         vertical_spacing=0.4 / rows,
     )
@@ -154,6 +155,15 @@ def plot_leakage_panels(
         legend_y=-0.3 / rows,
     )
     return drawn
+
+
+def _panel_title(panel: LeakPanel, threshold: float) -> str:
+    """Name and count; what follows a colon in a long name goes below it, or neighbours would run into each other."""
+    head, _, rest = panel.name.partition(": ")
+    name = f"<b>{literal(panel.name)}</b>"
+    if rest and len(panel.name) > _TITLE_LETTERS:
+        name = f"<b>{literal(head)}</b><br>{literal(rest)}"
+    return f"{name}<br>{_short_text(panel.scatter, threshold)}"
 
 
 class _Scaled:

@@ -10,6 +10,7 @@ from scipy import stats
 from recon_core.analysis.arrays import above
 from recon_core.analysis.leakage import LeakPanel
 from recon_core.analysis.studies import AlignedGrid, CurvePoint, Measure, StudyCurve
+from recon_core.matching.ssim import SsimKind
 from recon_core.studies.results import StudyResults
 
 _NOTHING = "no model is finished yet."
@@ -178,7 +179,19 @@ def _chance_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str
         at = control.at(best.label)
         if at is not None:
             known.append(f"{names[control.measure]} {at.spread.mean:.3g}")
-    return f"Chance level there: {', '.join(known)}." if known else "No chance level was measured."
+    said = f"Chance level there: {', '.join(known)}." if known else "No chance level was measured."
+    other = _other_window(best)
+    return f"{said} {other}" if other else said
+
+
+def _other_window(point: CurvePoint) -> str:
+    """The same count with the other SSIM window: on digits and faces it can be another one altogether."""
+    counted = [row.numbers for row in point.rows if "other_good" in row.numbers]
+    if not counted:
+        return ""
+    good, chance = (statistics.fmean(row[name] for row in counted) for name in ("other_good", "other_chance"))
+    window = SsimKind(counted[0]["other_ssim_kind"]).window
+    return f"SSIM with the {window} counts {good:.3g} there, chance level {chance:.3g}."
 
 
 def _correlation(pairs: Sequence[tuple[float, float]], first: str, second: str) -> str:

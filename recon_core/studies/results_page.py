@@ -139,7 +139,7 @@ h3 { break-after: avoid; margin-top: 2rem; } code { font-size: 0.85em; overflow-
 td code { white-space: nowrap; }
 @media print {
   body { font-size: 10pt; max-width: none; margin: 0; } @page { size: A4; margin: 12mm; }
-  img { max-height: 105mm; } table { font-size: 7pt; } th, td { padding: 2px 4px; } td code { font-size: 6pt; }
+  img { max-height: 170mm; } table { font-size: 7pt; } th, td { padding: 2px 4px; } td code { font-size: 6pt; }
 }
 """
 

@@ -119,6 +119,14 @@ def test_panels_share_axes_and_name_models_counts_and_chance_levels(scatter: Lea
     assert named == ["", "2", "3", "4"]
 
 
+def test_a_long_name_takes_two_lines_so_that_neighbours_stay_apart(scatter: LeakScatter) -> None:
+    long = "1000-1000, all biases: train error 0%, test error 24%"
+    panels = [LeakPanel(name, NAMES, SETTINGS, scatter) for name in (long, "1e-05: train error 0%")]
+    first, second = (note.text for note in plot_leakage_panels(panels, LeakAxis.RELATIVE, 0.4).layout.annotations[:2])
+    assert first.startswith("<b>1000-1000, all biases</b><br>train error 0%, test error 24%<br>2 of 4 good")
+    assert second.startswith("<b>1e-05: train error 0%</b><br>2 of 4 good")
+
+
 def test_no_panels_is_a_sentence() -> None:
     with pytest.raises(InputError, match="at least 1 model"):
         plot_leakage_panels([], LeakAxis.MARGIN, 0.4)

@@ -251,6 +251,14 @@ def test_every_check_is_tried() -> None:
     assert {check for check, *_ in CLAIMS} == set(Check)
 
 
+def test_a_count_stands_beside_that_of_the_other_ssim_window() -> None:
+    """On digits one window finds most of them and the other none."""
+    other = {"other_good": 1, "other_chance": 3, "other_ssim_kind": "authors"}
+    results = results_of(*(row("0.1", seed, good=30 + seed, **other) for seed in (0, 1)))
+    assert count_finding(results, "").endswith("SSIM with the papers' 3x3 window counts 1 there, chance level 3.")
+    assert "window" not in count_finding(decay_results({"0.1": (3, 4)}), "")
+
+
 def test_findings_say_numbers_and_chance_level() -> None:
     results = decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)})
     text = count_finding(results, "")
