@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from recon_core.auditing.report import AuditReport
+from recon_core.runs.models import model_of
 from recon_core.store import RunStore
 from tests.foreign_training import Foreign, train_elsewhere, write_images
 
@@ -95,3 +98,35 @@ def test_bad_input_is_one_sentence_and_leaves_no_run(
     assert sentence in said
     assert "Traceback" not in said
     assert not own_store.exists() or RunStore(own_store).list() == []
+
+
+def test_what_a_file_does_not_tell_is_told_to_the_audit(
+    cli: Cli, foreign: Foreign, tmp_path: Path, own_store: Path
+) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Conv2d(1, 2, 3, padding=1), nn.LeakyReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(72, 6), nn.LeakyReLU(), nn.Linear(6, 1)),
+    )
+    file = tmp_path / "convolution.pth"
+    torch.save(module.state_dict(), file)
+    quick = ("--m", "4", "-s", "iterations=2", "--input-shape", "1,12,12", "--anyway", "-q")
+    layout = (
+        "--layout",
+        "conv(padding=1), leaky_relu, max(2), flatten, dense, leaky_relu, dense",
+        "--activation",
+        "leaky_relu",
+    )
+    values = ("--mean", "0.5", "--std", "0.5")
+    code, _, said = cli("audit", str(file), "--data", str(foreign.photos), *layout, *values, *quick)
+    assert code == 0, said
+    (imported,) = RunStore(own_store).list("model")
+    owner = RunStore(own_store).open(imported.id)
+    assert (owner.config["activation"], owner.config["mean"], owner.config["std"]) == ("leaky_relu", [0.5], [0.5])
+    assert "max" in str(owner.result() or {})
+    x = torch.rand(3, 1, 12, 12)
+    torch.testing.assert_close(model_of(owner).network(x), module(x).detach())
+    # A run has been told before.
+    code, _, said = cli("audit", imported.id, "--data", str(foreign.photos), "--layout", "dense", "--m", "4")
+    assert code == 2
+    assert "--layout goes with a file" in said

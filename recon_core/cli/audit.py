@@ -12,7 +12,9 @@ import typer
 from recon_core.cli.audit_findings import findings
 from recon_core.cli.console import complain, note, out, progress_bar
 from recon_core.cli.reconstruct import (
+    ActivationOption,
     CountOption,
+    LayoutOption,
     NameOption,
     QuietOption,
     RecipeOption,
@@ -84,6 +86,8 @@ def audit(
     m: CountOption = None,
     settings: SettingsOption = None,
     input_shape: ShapeOption = None,
+    activation: ActivationOption = None,
+    layout: LayoutOption = None,
     name: NameOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -103,7 +107,10 @@ def audit(
     for file in (html, None if json in (None, _STANDARD_OUTPUT) else Path(json)):
         _check_place(file)
     given = given_settings(settings, recipe=recipe, m=m)
-    source = find_model(store_of(context), model, read_shape(input_shape))
+    told = {"activation": activation, "layout": layout}
+    source = find_model(store_of(context), model, read_shape(input_shape), {**told, "mean": mean, "std": std})
+    if source.file is None and (said := next((key for key, value in told.items() if value is not None), None)):
+        raise InputError(f"--{said} goes with a file; run {model} knows its layers")
     chosen = attack_settings(source.model, given)
     of_data = _data_settings(selected, n=n, per_class=per_class, partition=partition, classes=classes)
     attachment = {"held_out": _absolute(held_out), "normalisation": normalisation, "mean": mean, "std": std}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,12 +29,16 @@ from recon_core.store import Run, RunStore
 from recon_core.store.ids import is_id
 
 if TYPE_CHECKING:
-    from recon_core.runs.models import AttackModel
+    from recon_core.runs.models import AttackModel, Told
 
 _WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
 
 ModelOption = Annotated[
     str, typer.Option("--model", metavar="RUN|FILE", help="A trained run, or somebody else's .safetensors or .pth.")
+]
+ActivationOption = Annotated[str | None, typer.Option(help="relu, leaky_relu or gelu.", show_default="relu")]
+LayoutOption = Annotated[
+    str | None, typer.Option(help="Of convolutions, e.g. 'conv(padding=1), relu, max(2), flatten, dense'.")
 ]
 ShapeOption = Annotated[
     str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where a file does not tell.")
@@ -56,10 +60,8 @@ def import_model(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A state dict of torch.save, or .safetensors.")],
     input_shape: ShapeOption = None,
-    activation: Annotated[str | None, typer.Option(help="relu, leaky_relu or gelu.", show_default="relu")] = None,
-    layout: Annotated[
-        str | None, typer.Option(help="Of convolutions, e.g. 'conv(padding=1), relu, max(2), flatten, dense'.")
-    ] = None,
+    activation: ActivationOption = None,
+    layout: LayoutOption = None,
     mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Subtracted from pixels in 0 to 1.")] = None,
     std: Annotated[str | None, typer.Option(metavar="R,G,B", help="What pixels were then divided by.")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B,...", help="Names of the outputs, in order.")] = None,
@@ -260,6 +262,7 @@ class _Source:
     run: Run | None = None
     file: Path | None = None
     input_shape: tuple[int, ...] | None = None
+    told: Told | None = None
 
     def in_store(self, quiet: bool) -> Run:
         """The run that holds the model; a file is taken in first, and what was inferred is said."""
@@ -271,9 +274,9 @@ class _Source:
         from recon_core.runs.models import imported_before
         from recon_core.runs.requests import create_import
 
-        run = imported_before(self.store, self.file, self.input_shape)
+        run = imported_before(self.store, self.file, self.input_shape, self.told)
         if run is None:
-            run = create_import(self.store, self.file, self.input_shape)
+            run = create_import(self.store, self.file, self.input_shape, told=self.told)
             perform(run, StopFlag())
         if not quiet:
             note(f"{self.file} is run {run.id}")
@@ -282,9 +285,12 @@ class _Source:
         return run
 
 
-def find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) -> _Source:
-    """A run of that id, or a file of that name."""
-    from recon_core.runs.models import AttackModel, model_of, read_foreign
+def find_model(
+    store: RunStore, text: str, input_shape: tuple[int, ...] | None, told: Mapping[str, str | None] | None = None
+) -> _Source:
+    """A run of that id, or a file of that name; `told` is what else was said of a file, as settings of `Told`."""
+    from recon_core.config import parse_config
+    from recon_core.runs.models import Told, foreign_model, model_of, read_foreign
 
     file = Path(text)
     known = is_id(text) and (store.root / text).is_dir()
@@ -293,8 +299,9 @@ def find_model(store: RunStore, text: str, input_shape: tuple[int, ...] | None) 
         if input_shape is not None:
             raise InputError(f"--input-shape goes with a file; run {run.id} knows the shape of its inputs")
         return _Source(store, model_of(run), run=run)
-    model = AttackModel(read_foreign(file, input_shape).network)
-    return _Source(store, model, file=file, input_shape=input_shape)
+    said = parse_config(Told, {key: value for key, value in (told or {}).items() if value is not None})
+    model = foreign_model(read_foreign(file, input_shape, said).network, said)
+    return _Source(store, model, file=file, input_shape=input_shape, told=said)
 
 
 def read_shape(text: str | None) -> tuple[int, ...] | None:
