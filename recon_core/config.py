@@ -40,10 +40,19 @@ class BiasMode(StrEnum):
 
 
 class Recipe(StrEnum):
+    DPSGD = "dpsgd"
     FLOW = "flow"
     PAPER = "paper"
     SGD = "sgd"
     STATIONARY = "stationary"
+
+
+class Augmentation(StrEnum):
+    """How training images are changed at random, each time they are seen."""
+
+    NONE = "none"
+    FLIP = "flip"
+    FLIP_SHIFT = "flip-shift"
 
 
 def _split(value: Any) -> Any:
@@ -152,7 +161,7 @@ class TrainingConfig(Frozen):
     recipe: Recipe = Field(
         Recipe.FLOW,
         description="flow: gradient flow in few steps, for classifiers; stationary: to a stationary point under weight "
-        "decay; paper: full-batch gradient descent; sgd: mini-batches",
+        "decay; paper: full-batch gradient descent; sgd: mini-batches; dpsgd: mini-batches with differential privacy",
     )
     loss: LossName = Field(LossName("logistic"), description="the loss function; follows from the task if unset")
     weight_decay: float = Field(0.0, ge=0.0, description="lambda in mean loss + lambda/2 |theta|^2")
@@ -160,8 +169,22 @@ class TrainingConfig(Frozen):
     learning_rate: float | None = Field(
         None, gt=0.0, description="step size of gradient descent; if unset, 0.01, or 0.5 for multiclass tasks"
     )
-    batch_size: int = Field(50, ge=1, description="samples in a mini-batch")
-    epochs: int | None = Field(None, ge=1, description="stop after so many steps; for sgd, passes over the data")
+    batch_size: int = Field(50, ge=1, description="samples in a mini-batch; for dpsgd, on average")
+    label_smoothing: float = Field(
+        0.0, ge=0.0, lt=1.0, description="share of each label that is spread evenly over all classes"
+    )
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="probability that a hidden neuron is left out of a step")
+    augmentation: Augmentation = Field(
+        Augmentation.NONE, description="flip: images are mirrored at random; flip-shift: also moved by up to 4 pixels"
+    )
+    epsilon: float | None = Field(
+        None, gt=0.0, description="privacy budget of dpsgd: the noise is chosen so that all epochs spend this much"
+    )
+    delta: float = Field(1e-3, gt=0.0, lt=1.0, description="probability with which dpsgd may break its epsilon")
+    clip_norm: float = Field(1.0, gt=0.0, description="norm to which dpsgd clips the gradient of each sample")
+    epochs: int | None = Field(
+        None, ge=1, description="stop after so many steps; for sgd and dpsgd, passes over the data"
+    )
     target_loss: float | None = Field(None, gt=0.0, description="stop at this mean loss, e.g. 1e-6")
     target_log_loss: float | None = Field(
         None,
@@ -198,6 +221,7 @@ class TrainingConfig(Frozen):
             )
         if self.recipe is Recipe.STATIONARY and self.weight_decay == 0:
             raise ValueError("recipe stationary needs weight_decay > 0, got 0; use recipe flow without decay")
+        self._check_stochastic()
         if self.target_loss is not None and self.target_log_loss is not None:
             raise ValueError(
                 f"give target_loss or target_log_loss, not both (got {self.target_loss} and {self.target_log_loss})"
@@ -210,10 +234,40 @@ class TrainingConfig(Frozen):
             )
         return self
 
+    def _check_stochastic(self) -> None:
+        """What only some recipes do."""
+        if self.label_smoothing and not self.loss.function.classifies:
+            raise ValueError(f"label_smoothing is for classifiers, got loss {self.loss}; leave it out")
+        for name, usual in (("label_smoothing", 0.0), ("dropout", 0.0), ("augmentation", Augmentation.NONE)):
+            if getattr(self, name) != usual and self.recipe not in (Recipe.PAPER, Recipe.SGD):
+                raise ValueError(f"{name} goes with recipe sgd or paper, got recipe {self.recipe}")
+        if self.recipe is not Recipe.DPSGD:
+            if self.epsilon is not None:
+                raise ValueError(f"epsilon goes with recipe dpsgd, got recipe {self.recipe}")
+            return
+        if self.epsilon is None or self.epochs is None:
+            raise ValueError("recipe dpsgd needs epsilon and epochs, from which its noise follows; e.g. epsilon=8")
+        if self.log_target is not None or self.target_residual is not None:
+            raise ValueError("recipe dpsgd cannot stop at a loss or residual, which would tell of the data; use epochs")
+
     @property
     def log_target(self) -> float | None:
         """The target loss as a natural logarithm, however it was given."""
         return self.target_log_loss if self.target_loss is None else math.log(self.target_loss)
+
+
+class ReleaseConfig(Frozen):
+    """What is done to the trained weights before anybody sees them, in this order."""
+
+    pruned: float = Field(0.0, ge=0.0, lt=1.0, description="share of each layer's smallest weights that is set to 0")
+    noise: float = Field(
+        0.0, ge=0.0, description="standard deviation of noise on the weights, relative to that of their layer"
+    )
+    bits: int | None = Field(None, ge=2, le=16, description="bits to which the weights of each layer are rounded")
+
+    @property
+    def changes(self) -> bool:
+        return self != ReleaseConfig()
 
 
 class TrainConfig(Frozen):
@@ -222,6 +276,7 @@ class TrainConfig(Frozen):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig
+    release: ReleaseConfig = ReleaseConfig()
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="auto takes a GPU where there is one")
 
     @model_validator(mode="before")
@@ -242,6 +297,8 @@ class TrainConfig(Frozen):
         loss, task = self.training.loss, self.data.task
         if loss not in losses_of(task):
             raise ValueError(f"task {task} goes with loss {' or '.join(losses_of(task))}, got {loss}")
+        if self.training.augmentation is not Augmentation.NONE and self.data.source.planar:
+            raise ValueError(f"augmentation {self.training.augmentation} is for images, got source {self.data.source}")
         if self.model.conv_kernel is not None and self.data.source.planar:
             raise ValueError(f"a convolution needs images, got source {self.data.source}")
         return self

@@ -28,6 +28,7 @@ class Measure(StrEnum):
     ON_MARGIN = "on_margin"
     TRAIN_ERROR = "train_error"
     TEST_ERROR = "test_error"
+    TEST_ACCURACY = "test_accuracy"
     EXPLAINED = "explained"
     RESIDUAL = "residual"
     MEAN_IMAGE = "floor_mean_image"
@@ -59,6 +60,8 @@ class StudyRow:
         numbers = self.numbers
         if measure is Measure.SHARE:
             return None if not numbers.get("of") else numbers["good"] / numbers["of"]
+        if measure is Measure.TEST_ACCURACY:
+            return None if numbers.get("test_error") is None else 1.0 - float(numbers["test_error"])
         if measure is Measure.EXPLAINED:
             left = numbers.get("kkt_layer1")
             return None if left is None else 1.0 - float(left) ** 2

@@ -74,6 +74,9 @@ class TrainResult(Facts):
     margin_max: Number = None
     log10_epochs: Number = None
     kkt: Number = None
+    epsilon: Number = None
+    delta: Number = None
+    noise_multiplier: Number = None
 
 
 class ModelResult(Facts):
@@ -131,7 +134,9 @@ class Content(BaseModel):
 _CANDIDATES = {"candidates": ("candidates", "multipliers", "labels", "seeds")}
 CONTENTS: dict[str, Content] = {
     "train": Content(
-        config=TrainConfig, result=TrainResult, rows={"samples": ("outputs", "margins", "multipliers", "on_margin")}
+        config=TrainConfig,
+        result=TrainResult,
+        rows={"samples": ("outputs", "losses", "margins", "multipliers", "on_margin")},
     ),
     "model": Content(config=ImportConfig, result=ModelResult),
     "reconstruct": Content(config=ReconstructConfig, result=ReconstructResult, rows=_CANDIDATES),

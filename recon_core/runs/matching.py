@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recon_core.attacks import CERTAIN
 from recon_core.config import parse_config
 from recon_core.data import TaskData
+from recon_core.matching.certainty import judge_certain
 from recon_core.matching.controls import (
     Evidence,
     LeakCount,
@@ -120,11 +122,16 @@ def match_image_source(
     )
     count = evidence.at(config.threshold)
     membership = None if others is None else evidence.membership()
+    certain = None
+    if source.confidence is not None:
+        sure = candidates.images[source.confidence > CERTAIN]
+        certain = judge_certain(data.train_x, data.mean, sure, matcher.settings, config.threshold)._asdict()
     result = {
         "kind": "images",
         "model": source.model_run.id,
         "fingerprint": source.data.fingerprint,
         "count": asdict(count),
+        "certain": certain,
         "auc": None if membership is None else membership.auc,
         "tpr_at_1_percent_fpr": None if membership is None else membership.true_positive_rate_at(0.01),
         "seeds": _seed_summary({seed: scored.good(config.threshold) for seed, scored in by_seed.items()}),

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon_core.config import Recipe, Task, TrainConfig
+from recon_core.config import Augmentation, Recipe, Task, TrainConfig
 from recon_core.errors import AfterimageError, InputError
 from recon_core.scheduling.slots import core_count, slots
 from recon_core.store import RunState, RunStore
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from recon_core.models import Architecture
 
 # What a step costs besides its arithmetic, in seconds.
+_BATCHED = (Recipe.SGD, Recipe.DPSGD)
 _FLOW_STEP, _STATIONARY_STEP, _DESCENT_STEP, _ATTACK_STEP = 1.3e-3, 5e-3, 0.6e-3, 4e-3
 _RUN_START = 0.4
 # Passes over the weights in memory, seconds per weight.
@@ -118,7 +119,8 @@ class Estimator:
         steps = _steps(config, shape.n)
         if steps is None:
             return None
-        weights, rows = shape.weights(in_span=True), shape.n * shape.groups
+        in_span = settings.augmentation is Augmentation.NONE and settings.recipe is not Recipe.DPSGD
+        weights, rows = shape.weights(in_span=in_span), shape.n * shape.groups
         dense_pass = 2.0 * shape.n * weights + shape.convolution(shape.n)
         match settings.recipe:
             case Recipe.FLOW:
@@ -130,7 +132,7 @@ class Estimator:
                 each = _STATIONARY_STEP + _STATIONARY_MEMORY * weights
             case _:
                 work = 3 * dense_pass
-                batches = math.ceil(shape.n / settings.batch_size) if settings.recipe is Recipe.SGD else 1
+                batches = math.ceil(shape.n / settings.batch_size) if settings.recipe in _BATCHED else 1
                 each = batches * (_DESCENT_STEP + _DESCENT_MEMORY * weights)
         double = 2.0 if config.model.dtype == "float64" else 1.0
         if shape.planar:

@@ -56,6 +56,7 @@ class BuiltInStudy:
     scale: Scale = Scale.CATEGORY
     overlay: bool = False
     kernels: bool = False
+    defences: bool = False
     claims: tuple[PaperClaim, ...] = ()
     base: Settings = field(default_factory=dict)
 
@@ -80,6 +81,7 @@ class BuiltInStudy:
             "scale": self.scale,
             "overlay": self.overlay,
             "kernels": self.kernels,
+            "defences": self.defences,
             "claims": self.claims,
         }
         return parse_config(StudyPlan, {**common, **sized, "base": {**self.base, **sized.get("base", {})}})
@@ -173,6 +175,63 @@ _PRIOR_PANELS = [
     Variant(label="no decay", settings=_flow()),
     Variant(label="decay 1e-4", settings={"training.weight_decay": 1e-4}),
 ]
+
+_TRAINING, _SIZE, _RELEASE, _PRIVATE = (
+    "in training", "network and data", "on the released weights", "differential privacy",
+)  # fmt: skip
+
+
+def _defence(label: str, group: str, about: str, **settings: Any) -> Variant:
+    return _at(label, **settings).model_copy(update={"group": group, "about": about})
+
+
+def _private(epsilon: float, epochs: int) -> Variant:
+    return _defence(
+        f"DP-SGD, epsilon {epsilon:g}",
+        _PRIVATE,
+        "Every image may move the weights only a little, and noise covers the rest, so that the model with and "
+        "without any one image can hardly be told apart. The smaller epsilon, the stronger.",
+        training__recipe="dpsgd",
+        training__epsilon=epsilon,
+        training__epochs=epochs,
+        training__learning_rate=0.02,  # at that of the others the noise of small epsilons drowns the weights
+    )
+
+
+def _defences(n: int, width: int, private_epochs: int) -> list[Variant]:
+    """Around one model of `n` images and `width` neurons a layer; the first is that model."""
+    stops = "Training ends once the loss has fallen this far, while the network still errs a little on single images."
+    decay = "A pull of all weights towards zero, customary against overfitting."
+    shrunk = "Noise is added to the weights before they are given away, this much of their own size."
+    sized = "The same images, a network with {} neurons in each layer."
+    pruned = "The smallest weights, this share of them, are set to zero before the network is given away."
+    return [
+        _defence("none", "no defence", "Trained long, given away as it is."),
+        _defence("early stopping, loss 0.3", _TRAINING, stops, training__target_loss=0.3),
+        _defence("early stopping, loss 0.05", _TRAINING, stops, training__target_loss=0.05),
+        _defence("weight decay 1e-3", _TRAINING, decay, training__weight_decay=1e-3),
+        _defence("weight decay 1e-2", _TRAINING, decay, training__weight_decay=1e-2),
+        _defence("augmentation", _TRAINING, "Every time an image is seen it is mirrored and moved by a few pixels at "
+                 "random.", training__augmentation="flip-shift"),
+        _defence("label smoothing 0.1", _TRAINING, "The network is trained to be 95% sure instead of wholly sure.",
+                 training__label_smoothing=0.1),
+        _defence("dropout 0.5", _TRAINING, "In each step a random half of the neurons is left out.",
+                 training__dropout=0.5),
+        _defence("smaller network", _SIZE, sized.format(width // 6), model__widths=[width // 6] * 2),
+        _defence("larger network", _SIZE, sized.format(2 * width), model__widths=[2 * width] * 2),
+        _defence("more data", _SIZE, f"The same network, {4 * n} training images instead of {n}.", data__n=4 * n),
+        _defence("noise 10%", _RELEASE, shrunk, release__noise=0.1),
+        _defence("noise 50%", _RELEASE, shrunk, release__noise=0.5),
+        _defence("pruning 50%", _RELEASE, pruned, release__pruned=0.5),
+        _defence("pruning 90%", _RELEASE, pruned, release__pruned=0.9),
+        _defence("8-bit rounding", _RELEASE, "Each weight is stored as one of 255 values, as is done to save memory.",
+                 release__bits=8),
+        *(_private(epsilon, private_epochs) for epsilon in (1, 8, 100)),
+    ]  # fmt: skip
+
+
+_DEFENDED = {"training.recipe": "sgd", "training.batch_size": 10, "training.learning_rate": 0.05,
+             "training.epochs": 1000, "training.measure_every": 10}  # fmt: skip
 
 CATALOGUE: dict[str, BuiltInStudy] = {
     study.name: study
@@ -478,6 +537,22 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                    "base": {**_flow(), "attack.recipe": "copies"}, "seeds": _TWO},
             full={"points": value_variants("data.n", [10, 20, 50, 100, 200, 500, 1000]),
                   "base": {**_flow(), "attack.recipe": "copies", **_FULL_SOURCE}, "seeds": _THREE},
+        ),
+        BuiltInStudy(
+            "defences",
+            "Defences, compared",
+            "ours",
+            "One network trained by mini-batches, with one defence at a time: what an attacker with the weights gets "
+            "back, and what the defence costs in accuracy. All are attacked alike, on the same budget.",
+            "defence",
+            defences=True,
+            base=_DEFENDED,
+            claims=(PaperClaim(text="Ours: some defences leave fewer images to an attacker.",
+                               check=Check.FALLS_SOMEWHERE),),
+            quick={"points": _defences(50, 300, 20), "seeds": _TWO,
+                   "base": {"data.n": 50, "model.widths": [300, 300], "attack.m": 100, "attack.iterations": 600}},
+            full={"points": _defences(500, 1000, 100), "seeds": _THREE,
+                  "base": {"data.n": 500, "training.batch_size": 50, "training.epochs": 5000, **_FULL_SOURCE}},
         ),
         BuiltInStudy(
             "pooled-seeds",

@@ -73,6 +73,14 @@ def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
 
 
 def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
+    return _moves_somewhere(results, good, rising=True)
+
+
+def _falls_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
+    return _moves_somewhere(results, good, rising=False)
+
+
+def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -> Finding | None:
     """Any of the values will do, so all are compared with the first at once (Dunnett's intervals)."""
     good = _comparable(results, good)
     percent = good.measure is Measure.SHARE
@@ -81,13 +89,14 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     if first is None or not others:
         return None
     gains = differences([point.spread.values for point in others], first.spread.values)
-    best, gain = max(zip(others, gains, strict=True), key=lambda pair: pair[0].spread.mean)
-    higher = sum(point.spread.mean > first.spread.mean for point in others)
-    surely = sum(_sign(one) is True for one in gains)
+    sense, (more, most) = (1, ("more", "most")) if rising else (-1, ("fewer", "fewest"))
+    best, gain = max(zip(others, gains, strict=True), key=lambda pair: sense * pair[0].spread.mean)
+    higher = sum(sense * (point.spread.mean - first.spread.mean) > 0 for point in others)
+    surely = sum(_sign(one) is rising for one in gains)
     sentence = (
-        f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have more, {surely} of them surely, "
-        f"the most {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, all values taken "
-        "into account"
+        f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have {more}, {surely} of them "
+        f"surely, the {most} {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, all values "
+        "taken into account"
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
@@ -95,7 +104,7 @@ def _rises_somewhere(results: StudyResults, good: StudyCurve) -> Finding | None:
         relation = {True: "above", False: "below", None: "not told apart from"}[_sign(over)]
         sentence += f"; that is {relation} {reference.label} with {_count(reference)}"
         numbers[f"over {reference.label}"] = over.mean
-    contrary = all(_sign(one) is False for one in gains)
+    contrary = all(_sign(one) is (not rising) for one in gains)
     return Finding(True if surely else False if contrary else None, sentence, {**numbers, "gain": gain.mean})
 
 
@@ -274,6 +283,7 @@ def _interval(found: Spread, *, percent: bool = False) -> str:
 
 _CHECKS: dict[Check, Callable[[StudyResults, StudyCurve], Finding | None]] = {
     Check.RISES_SOMEWHERE: _rises_somewhere,
+    Check.FALLS_SOMEWHERE: _falls_somewhere,
     Check.MARGIN_RISES_TOO: _margin_rises_too,
     Check.GROWS: _grows,
     Check.FALLS: _falls,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from recon_core.analysis.frames import Tabular
 from recon_core.analysis.leakage import LeakAxis, panels_frame
 from recon_core.analysis.studies import Measure, StudyCurve
+from recon_core.plots.defences import plot_defences
 from recon_core.plots.leakage import DISTANCE_NOTE, plot_leakage_panels
 from recon_core.plots.model import plot_models
 from recon_core.plots.mosaic import image_mosaic
@@ -16,6 +17,14 @@ from recon_core.plots.studies import Series, Strip, StudyAxis, aligned_strips, p
 from recon_core.plots.style import conditions
 from recon_core.store import RunStore
 from recon_core.studies.custom import slug
+from recon_core.studies.defences import (
+    NOT_TRIED,
+    advice,
+    defence_finding,
+    found_defences,
+    readable_defences,
+    tradeoff_finding,
+)
 from recon_core.studies.findings import (
     aligned_finding,
     count_finding,
@@ -43,7 +52,7 @@ _MARGIN_NOTE = "on the margin: at least 1% of the largest share of the loss grad
 
 @dataclass(frozen=True, eq=False)
 class StudyFigure:
-    """One thing to look at: a figure, or strips of pictures; `table` holds the numbers behind it."""
+    """One thing to look at: a figure, strips of pictures, or a table; `table` holds the numbers behind it."""
 
     name: str
     heading: str
@@ -51,6 +60,12 @@ class StudyFigure:
     figure: go.Figure | None = None
     strips: tuple[Strip, ...] = ()
     table: pd.DataFrame | Tabular | None = field(default=None)
+    shown: pd.DataFrame | None = None
+    """A table that is itself what there is to see."""
+    points: tuple[str, ...] = ()
+    """Said below it, one by one."""
+    notes: tuple[str, ...] = ()
+    """What it does not tell."""
 
 
 def study_figures(store: RunStore, results: StudyResults) -> tuple[StudyFigure, ...]:
@@ -64,6 +79,9 @@ def study_axis(results: StudyResults) -> StudyAxis:
 
 
 def _all(store: RunStore, results: StudyResults) -> Iterator[StudyFigure]:
+    if results.plan.defences:
+        for panel in results.panels:
+            yield from _defences(store, results, panel)
     yield from _curves(store, results, Measure.GOOD)
     yield from _curves(store, results, Measure.ON_MARGIN)
     yield from _errors(results)
@@ -82,6 +100,29 @@ def _all(store: RunStore, results: StudyResults) -> Iterator[StudyFigure]:
                 plot_models(table),
                 table=table,
             )
+
+
+def _defences(store: RunStore, results: StudyResults, panel: str) -> Iterator[StudyFigure]:
+    found = found_defences(results, panel)
+    if found is None:
+        return
+    heading = _heading("Leak against accuracy", panel)
+    yield StudyFigure(
+        _name("tradeoff", panel),
+        heading,
+        tradeoff_finding(found),
+        plot_defences(found, heading, _count_caption(store, results)),
+        table=found,
+    )
+    yield StudyFigure(
+        _name("defences", panel),
+        _heading("What each defence brings and costs", panel),
+        defence_finding(found),
+        table=found,
+        shown=readable_defences(found),
+        points=advice(found),
+        notes=NOT_TRIED,
+    )
 
 
 _WORDS = {

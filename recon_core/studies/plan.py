@@ -31,6 +31,7 @@ class Check(StrEnum):
     """What can be held against a paper's claim; see `recon_core.studies.claims`."""
 
     RISES_SOMEWHERE = "some values raise the count above that of the first"
+    FALLS_SOMEWHERE = "some values lower the count below that of the first"
     MARGIN_RISES_TOO = "where the count is highest, more samples sit on the margin than at the first value"
     GROWS = "the count grows along the axis"
     FALLS = "the count falls along the axis"
@@ -64,6 +65,8 @@ class Variant(Frozen):
     label: str = Field(max_length=80)
     settings: SettingsField = Field(default_factory=dict)
     position: float | None = None
+    group: str = Field("", max_length=60, description="what kind of value it is, where there are several")
+    about: str = Field("", max_length=400, description="what it is, for somebody who has not heard of it")
 
 
 _TEXTS = {"title", "where", "about", "axis", "claims"}
@@ -87,6 +90,9 @@ class StudyPlan(Frozen):
     seeds: tuple[int, ...] = (0,)
     floor: bool = Field(True, description="attack an untrained network of each shape as well, for the chance level")
     kernels: bool = Field(False, description="show the first layer's kernels as images")
+    defences: bool = Field(
+        False, description="the values are defences and the first is none: draw leak against accuracy"
+    )
     claims: tuple[PaperClaim, ...] = ()
 
     @model_validator(mode="after")

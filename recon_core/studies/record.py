@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recon_core.errors import AfterimageError
+from recon_core.matching.roc import roc
 from recon_core.store import Run, RunStore
 from recon_core.studies.graph import CellSteps, StepState
 
 FILE = "cells"
 """`cells.json` in the study's run."""
+MEMBERSHIP_RATE = 0.01
+"""False positives at which membership tests are judged."""
 
 _TRAINED = (
     "n", "on_margin", "train_error", "test_error", "test_loss", "log_loss", "log10_epochs", "margin_min", "kkt",
-    "kkt_layer1", "gradient_norm",
+    "kkt_layer1", "gradient_norm", "epsilon", "delta", "noise_multiplier",
 )  # fmt: skip
 _COUNTED = (
     "good", "unique", "of", "floor_mean_image", "floor_untrained", "non_members", "non_members_of", "threshold",
@@ -111,10 +114,23 @@ def read_numbers(store: RunStore, runs: Mapping[str, str]) -> dict[str, Any]:
     facts, found, count = trained.result() or {}, attacked.result() or {}, _count(matched.result() or {})
     numbers = {name: facts.get(name) for name in _TRAINED}
     numbers |= {name: count.get(name) for name in _COUNTED}
-    numbers |= {"residual": found.get("residual"), "auc": (matched.result() or {}).get("auc")}
+    judged = matched.result() or {}
+    numbers |= {"residual": found.get("residual"), "auc": judged.get("auc"), "tpr": judged.get("tpr_at_1_percent_fpr")}
+    certain = judged.get("certain") or {}
+    numbers |= {"certain": certain.get("certain"), "certain_real": certain.get("real")}
+    numbers |= _loss_membership(trained)
     for step, run in (("train", trained), ("attack", attacked), ("match", matched)):
         numbers[f"{step}_seconds"] = run.status().seconds
     return {name: value for name, value in numbers.items() if value is not None and _is_finite(value)}
+
+
+def _loss_membership(trained: Run) -> dict[str, float]:
+    """How well a threshold on the loss tells training images from test images (Yeom et al. 2018)."""
+    samples = trained.tensors("samples") if trained.has_tensors("samples") else {}
+    if "losses" not in samples or "held_out_losses" not in samples:  # of an earlier version, or without test images
+        return {}
+    curve = roc(-samples["losses"], -samples["held_out_losses"])
+    return {"loss_auc": curve.auc, "loss_tpr": curve.true_positive_rate_at(MEMBERSHIP_RATE)}
 
 
 def _count(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -135,10 +135,17 @@ def _verdicts(found: Sequence[Verdict]) -> str:
 
 def _section(item: StudyFigure) -> str:
     shown = "" if item.figure is None else _figure(item.figure, item.name)
+    table = "" if item.shown is None else f'<div class="scroll">{_numbers(item.shown)}</div>'
+    notes = "" if not item.notes else f"<h3>What was not tried, and what this cannot tell</h3>{_listed(item.notes)}"
     return (
         f'<section id="{item.name}"><h2>{html.escape(item.heading)}</h2>'
-        f"<p>{html.escape(item.finding)}</p>{shown}{_strips(item.strips)}</section>"
+        f"<p>{html.escape(item.finding)}</p>{shown}{table}{_listed(item.points)}{notes}"
+        f"{_strips(item.strips)}</section>"
     )
+
+
+def _listed(sentences: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(one)}</li>' for one in sentences)}</ul>" if sentences else ""
 
 
 def _figure(figure: go.Figure, name: str) -> str:
@@ -173,16 +180,16 @@ def _image(picture: Mosaic, alt: str) -> str:
 
 
 def _table(results: StudyResults) -> str:
-    shown = readable(results.table.to_frame())
+    return f'<h2>Every model</h2><div class="scroll">{_numbers(readable(results.table.to_frame()))}</div>'
+
+
+def _numbers(shown: pd.DataFrame) -> str:
     head = "".join(f"<th>{html.escape(str(name))}</th>" for name in shown)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row) + "</tr>"
         for row in shown.itertuples(index=False)
     )
-    return (
-        f'<h2>Every model</h2><div class="scroll"><table class="numbers"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    return f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def _cell(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from recon_core.attacks.registry import all_setting_names, describe_setting
-from recon_core.config import DataConfig, ModelConfig, TrainingConfig
+from recon_core.config import DataConfig, ModelConfig, ReleaseConfig, TrainingConfig
 from recon_core.errors import InputError
 from recon_core.runs.match_source import MatchConfig
 
@@ -21,11 +21,12 @@ _CONFIGS: Mapping[str, type[BaseModel]] = {
     "data": DataConfig,
     "model": ModelConfig,
     "training": TrainingConfig,
+    "release": ReleaseConfig,
     MATCH: MatchConfig,
 }
-GROUPS = ("data", "model", "training", ATTACK, MATCH)
+GROUPS = ("data", "model", "training", "release", ATTACK, MATCH)
 # Whose keys may go without it where they are unique.
-_SHORT = ("data", "model", "training")
+_SHORT = ("data", "model", "training", "release")
 # Runs of a study are matched with each other's, never with others.
 _NOT_MATCH_KEYS = ("runs", "untrained")
 

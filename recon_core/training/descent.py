@@ -1,4 +1,4 @@
-"""Gradient descent as the papers run it: a fixed rate, full batch or mini-batches."""
+"""Gradient descent at a fixed rate as the papers run it, and what is customary against overfitting."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recon_core.config import Augmentation
+from recon_core.training.augmentation import augment
 from recon_core.training.losses import Loss
-from recon_core.training.trainable import Trainable
+from recon_core.training.trainable import Pass, Trainable
+
+
+@dataclass(frozen=True)
+class Regularisation:
+    """What is done against overfitting, besides weight decay. Augmentation needs the whole input space."""
+
+    label_smoothing: float = 0.0
+    dropout: float = 0.0
+    augmentation: Augmentation = Augmentation.NONE
 
 
 @dataclass
@@ -18,7 +29,7 @@ class DescentRecipe:
 
     With `batch_size` the epoch is a seeded permutation cut into batches (Haim et al. 2022, C.3.3);
     without, one full-batch step (Section 5.1). The work happens in the span of the data, which changes
-    nothing but the rounding.
+    nothing but the rounding; augmented images leave that span.
     """
 
     trainable: Trainable
@@ -27,29 +38,39 @@ class DescentRecipe:
     decay: float
     batch_size: int | None
     seed: int
+    images: Tensor | None = None
+    """(n, *input_shape), centred, where they are to be augmented."""
+    against: Regularisation = Regularisation()
 
     def __post_init__(self) -> None:
         self.epoch = 0
 
     def step(self) -> None:
         """One pass over the data."""
-        net = self.trainable
+        # Draws depend on the epoch's number alone, so a resumed run makes the same ones.
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         if self.batch_size is None or self.batch_size >= self.loss.n:
-            self._descend(net.data, self.loss)
+            self._descend(None, self.loss, generator)
         else:
-            # The order depends on the epoch's number alone, so a resumed run draws the same batches.
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-            order = torch.randperm(self.loss.n, generator=generator).to(net.data.device)
+            order = torch.randperm(self.loss.n, generator=generator).to(self.trainable.data.device)
             for batch in torch.split(order, self.batch_size):
-                self._descend(net.data[batch], self.loss.subset(batch))
+                self._descend(batch, self.loss.subset(batch), generator)
         self.epoch += 1
 
-    def _descend(self, data: Tensor, loss: Loss) -> None:
-        run = self.trainable.forward(data)
-        rows = loss.rows(run.outputs)
-        slopes = loss.slopes(rows.values) / loss.n
-        output_grad = (slopes[:, :, None] * rows.directions).sum(1)
+    def _descend(self, batch: Tensor | None, loss: Loss, generator: torch.Generator) -> None:
+        run = self._forward(batch, generator)
+        output_grad = loss.output_gradients(run.outputs, self.against.label_smoothing) / loss.n
         self.trainable.descend_(run, output_grad, self.rate, keep=1.0 - self.rate * self.decay)
+
+    def _forward(self, batch: Tensor | None, generator: torch.Generator) -> Pass:
+        net, how = self.trainable, self.against.augmentation
+        if how is Augmentation.NONE:
+            data = net.data if batch is None else net.data[batch]
+        else:
+            assert self.images is not None
+            images = self.images if batch is None else self.images[batch]
+            data = net.prepare(augment(images, how, generator))[0]
+        return net.drop(data, self.against.dropout, generator) if self.against.dropout else net.forward(data)
 
     def state(self) -> dict[str, Tensor]:
         return {"epoch": torch.tensor(self.epoch)}

@@ -103,6 +103,21 @@ class Loss:
             return -self.function.slope((-q).logsumexp(1, keepdim=True), self.huber_delta) * (-q).softmax(1)
         return self.function.slope(q - self.signs(q.dtype)[:, None], self.huber_delta)
 
+    def output_gradients(self, phi: Tensor, smoothing: float = 0.0) -> Tensor:
+        """d(sample loss)/dphi (n, C), labels smoothed as in torch: 1 - s + s / K at the label, s / K elsewhere.
+
+        The cross-entropy is linear in the label, so smoothing adds the same for every phi: of K classes, s at the
+        label and -s / K at all; of two in one output, s / 2 times the sign. Classifiers only.
+        """
+        rows = self.rows(phi)
+        gradients = (self.slopes(rows.values)[:, :, None] * rows.directions).sum(1)
+        if not smoothing:
+            return gradients
+        if self.function.task is Task.BINARY:
+            return gradients + smoothing / 2 * self.signs(phi.dtype)[:, None]
+        gradients = gradients - smoothing / phi.shape[1]
+        return gradients.scatter_add(1, self.labels[:, None], torch.full_like(phi[:, :1], smoothing))
+
     def curvatures(self, q: Tensor) -> Tensor:
         """Hessian of the sample loss in its rows (n, G, G), positive semi-definite."""
         if self.function.classifies:

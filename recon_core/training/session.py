@@ -16,15 +16,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from recon_core.config import Recipe, Task, TrainConfig
+from recon_core.config import Augmentation, Recipe, Task, TrainConfig
 from recon_core.data import TaskData
 from recon_core.devices import DTYPES, pick_device
 from recon_core.models import Network, architecture_of, build_network
+from recon_core.models.release import released
 from recon_core.observing import Observer, Resume
-from recon_core.training.descent import DescentRecipe
+from recon_core.training.descent import DescentRecipe, Regularisation
 from recon_core.training.flow import FlowRecipe
 from recon_core.training.kkt import kkt_residual
 from recon_core.training.losses import Loss
+from recon_core.training.private import PrivateRecipe, batches, noise_for, sample_rate
 from recon_core.training.stationary import PLANNED_STEPS, StationaryRecipe, relative_gradient_norm
 from recon_core.training.trainable import Trainable
 from recon_core.units import LOG10_LOSS, log10_loss
@@ -34,8 +36,8 @@ from recon_core.units import LOG10_LOSS, log10_loss
 ON_MARGIN_SHARE = 0.01
 # Test error and KKT residual cost more than a step, so they come with every so many measurements.
 _SLOW_EVERY = 5
-_MEASURE_EVERY = {Recipe.FLOW: 10, Recipe.STATIONARY: 10, Recipe.PAPER: 500, Recipe.SGD: 100}
-_RECORD_EVERY = {Recipe.FLOW: 8, Recipe.STATIONARY: 6, Recipe.PAPER: 500, Recipe.SGD: 100}
+_MEASURE_EVERY = {Recipe.FLOW: 10, Recipe.STATIONARY: 10, Recipe.PAPER: 500, Recipe.SGD: 100, Recipe.DPSGD: 10}
+_RECORD_EVERY = {Recipe.FLOW: 8, Recipe.STATIONARY: 6, Recipe.PAPER: 500, Recipe.SGD: 100, Recipe.DPSGD: 1}
 MARGIN_LEVELS = 11  # the smallest margin, nine deciles, the largest
 FIELD_SIDE = 48
 FIELD_REACH = 1.6
@@ -88,10 +90,13 @@ class _Session:
         architecture = architecture_of(config.model, data.input_shape, data.outputs)
         network = build_network(architecture, init_scale=config.model.init_scale, seed=config.model.seed, dtype=dtype)
         self.x = data.train_x.to(device, dtype)
-        self.net = Trainable(network.to(device), self.x)
+        # Augmented images and the noise of DP-SGD lie outside the span of the data.
+        span = settings.augmentation is Augmentation.NONE and settings.recipe is not Recipe.DPSGD
+        self.net = Trainable(network.to(device), self.x, span=span)
         self.loss = Loss(settings.loss, data.train_labels.to(device), settings.huber_delta)
         self.test_loss = Loss(settings.loss, data.test_labels.to(device), settings.huber_delta)
-        self.test = self.net.prepare(data.test_x.to(device, dtype)) if len(data.test_x) else None
+        self.test_x = data.test_x.to(device, dtype)
+        self.test = self._prepared_test()
         self.recipe = self._make_recipe(data.task)
         self.total = settings.epochs or (PLANNED_STEPS if settings.recipe is Recipe.STATIONARY else None)
         self.measure_every = settings.measure_every or _MEASURE_EVERY[settings.recipe]
@@ -102,6 +107,9 @@ class _Session:
         self.step = 0
         self.seconds_before = 0.0
         self.started = time.monotonic()
+
+    def _prepared_test(self) -> tuple[Tensor, Tensor | None] | None:
+        return self.net.prepare(self.test_x) if len(self.test_x) else None
 
     def _planar(self) -> bool:
         return self.config.data.source.planar
@@ -114,8 +122,30 @@ class _Session:
             return FlowRecipe(self.net, self.loss, settings.max_change, target, rate)
         if settings.recipe is Recipe.STATIONARY:
             return StationaryRecipe(self.net, self.loss, settings.weight_decay, settings.max_change)
+        if settings.recipe is Recipe.DPSGD:
+            return self._private(rate)
         batch = settings.batch_size if settings.recipe is Recipe.SGD else None
-        return DescentRecipe(self.net, self.loss, rate, settings.weight_decay, batch, self.config.model.seed)
+        against = Regularisation(settings.label_smoothing, settings.dropout, settings.augmentation)
+        seed = self.config.model.seed
+        return DescentRecipe(self.net, self.loss, rate, settings.weight_decay, batch, seed, self.x, against)
+
+    def _private(self, rate: float) -> PrivateRecipe:
+        settings, n = self.config.training, self.loss.n
+        assert settings.epsilon is not None
+        assert settings.epochs is not None
+        share, steps = sample_rate(n, settings.batch_size), settings.epochs * batches(n, settings.batch_size)
+        return PrivateRecipe(
+            self.net,
+            self.x,
+            self.loss,
+            rate=rate,
+            decay=settings.weight_decay,
+            batch_size=settings.batch_size,
+            seed=self.config.model.seed,
+            clip_norm=settings.clip_norm,
+            noise_multiplier=noise_for(settings.epsilon, settings.delta, share, steps),
+            delta=settings.delta,
+        )
 
     @property
     def seconds(self) -> float:
@@ -197,6 +227,8 @@ class _Session:
         }
         if isinstance(self.recipe, FlowRecipe):
             row["log10_epochs"] = float(self.recipe.log_epochs) / math.log(10)
+        if isinstance(self.recipe, PrivateRecipe):
+            row |= self.recipe.spent()
         if settings.weight_decay > 0:
             row["gradient_norm"] = float(relative_gradient_norm(self.net, self.loss, settings.weight_decay))
         if slow and math.isfinite(log_loss):
@@ -250,7 +282,16 @@ class _Session:
             self.frames = list(tensors["frames"][kept])
             self.frame_steps = tensors["frame_steps"][kept].tolist()
 
+    def _release(self) -> None:
+        """From here on the network is the released one: it is what is measured, saved and attacked."""
+        network = released(self.net.to_network(), self.config.release, self.config.model.seed)
+        # In a span its weights would be rounded anew, and no longer be the ones that were pruned or rounded.
+        self.net = Trainable(network, self.x, span=False)
+        self.test = self._prepared_test()
+
     def _finish(self, reason: StopReason) -> TrainOutcome:
+        if self.config.release.changes and reason is not StopReason.CANCELLED:
+            self._release()
         row = self._measure(slow=True)
         if reason is not StopReason.CANCELLED:
             if _diverged(row):  # since the last measurement of the loop
@@ -279,11 +320,15 @@ class _Session:
         }
         samples = {
             "outputs": phi.cpu(),
+            "losses": self.loss.sample_losses(self.loss.rows(phi).values).cpu(),
             "margins": margins.cpu(),
             "multipliers": torch.from_numpy(kkt.multipliers),
             "on_margin": on_margin.cpu(),
             "singular_values": _singular_values(first),
         }
+        if self.test is not None:
+            others = self.test_loss.rows(self.net.outputs(self.test)).values
+            samples["held_out_losses"] = self.test_loss.sample_losses(others).cpu()
         recording = {}
         if self.frames:
             recording = {"fields": torch.stack(self.frames), "steps": torch.tensor(self.frame_steps)}

@@ -40,9 +40,12 @@ class SampleGradients(NamedTuple):
 
 
 class Trainable:
-    """Parameters being trained, the data they are trained on, and the passes between the two."""
+    """Parameters being trained, the data they are trained on, and the passes between the two.
 
-    def __init__(self, network: Network, x: Tensor) -> None:
+    `span`: keep the first layer in the span of `x`; without, any inputs can be trained on.
+    """
+
+    def __init__(self, network: Network, x: Tensor, *, span: bool = True) -> None:
         self.architecture = network.architecture
         layers = [DenseLayer(w.clone(), None if b is None else b.clone()) for w, b in network.dense_layers()]
         self.kernel: DenseLayer | None = None
@@ -50,7 +53,8 @@ class Trainable:
         if self.architecture.dense:
             flat = x.flatten(1)
             # In double precision and on the CPU: once per run, and MPS has no float64.
-            basis = torch.linalg.qr(flat.T.cpu().double()).Q if flat.shape[0] < flat.shape[1] else None
+            narrow = span and flat.shape[0] < flat.shape[1]
+            basis = torch.linalg.qr(flat.T.cpu().double()).Q if narrow else None
             if basis is not None:
                 self.basis = basis.to(flat)
                 first = layers[0]
@@ -103,6 +107,22 @@ class Trainable:
         soft = soften(z.flatten(1), self.sharpness[0])
         result = forward_pass(self.dense, soft.activation, self.sharpness[1:])
         return Pass(result.outputs, result.inputs, data, result.soft_gates, soft.gate)
+
+    def drop(self, data: Tensor, share: float, generator: torch.Generator) -> Pass:
+        """As `forward`, each hidden neuron left out with probability `share` and the others scaled up (dropout)."""
+        patches, patch_gate, gates = None, None, []
+        if self.kernel is not None:
+            z = self.kernel.weight @ data
+            z = z if self.kernel.bias is None else z + self.kernel.bias[:, None]
+            patches, (data, patch_gate) = data, _dropped(z.flatten(1), share, generator)
+        inputs = [data]
+        for weight, bias in self.dense:
+            z = inputs[-1] @ weight.T if bias is None else torch.addmm(bias, inputs[-1], weight.T)
+            if len(inputs) < len(self.dense):
+                activation, gate = _dropped(z, share, generator)
+                inputs.append(activation)
+                gates.append(gate)
+        return Pass(z, inputs, patches, gates, patch_gate)
 
     def outputs(self, prepared: tuple[Tensor, Tensor | None]) -> Tensor:
         """phi of inputs made ready by `prepare`."""
@@ -222,6 +242,14 @@ class Trainable:
         for name, tensor in self.state().items():
             tensor.copy_(tensors[name])
 
+    def load(self, network: Network) -> None:
+        """Take over a network's parameters; only without a span, which would not hold them."""
+        assert self.basis is None
+        values = [value.detach() for value in network.parameters()]
+        own = [value for layer in self.layers for value in layer if value is not None]
+        for mine, value in zip(own, values, strict=True):
+            mine.copy_(value.reshape(mine.shape))
+
     def full_layers(self) -> list[DenseLayer]:
         """All layers in the space of the inputs, the convolution as a matrix (C_out, K)."""
         layers = list(self.layers)
@@ -240,6 +268,13 @@ class Trainable:
                         parameter = module.get_parameter(name)
                         parameter.copy_(value.reshape(parameter.shape))
         return network
+
+
+def _dropped(z: Tensor, share: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """relu(z) with some neurons left out, and its derivative."""
+    kept = (torch.rand(z.shape, generator=generator) >= share).to(z) / (1 - share)
+    gate = (z > 0) * kept
+    return z * gate, gate
 
 
 def _per_row(tensors: list[Tensor], groups: int) -> list[Tensor]:

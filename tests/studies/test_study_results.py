@@ -123,6 +123,14 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         "not told apart from small start",
     ),
     (
+        Check.FALLS_SOMEWHERE,
+        decay_results({"none": (30, 31), "0.1": (29, 31), "1": (5, 6)}),
+        True,
+        r"2 of 2 other values have fewer, 1 of them surely, the fewest 5.5 .*at 1; difference -25 \(",
+    ),
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (5, 5), "0.1": (7, 7)}), False, "0 of 1 other values have fewer"),
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (30,), "0.1": (4,)}), None, "one seed, so no interval"),
+    (
         Check.MARGIN_RISES_TOO,
         decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 30, "0.1": 45}),
         True,

@@ -43,6 +43,12 @@ _LABELS: dict[str, dict[str, str]] = {
         "huber_delta": "Huber δ",
         "learning_rate": "Learning rate",
         "batch_size": "Batch size (samples)",
+        "label_smoothing": "Label smoothing",
+        "dropout": "Dropout",
+        "augmentation": "Augmentation",
+        "epsilon": "Privacy budget ε",
+        "delta": "Privacy δ",
+        "clip_norm": "Gradient clipping (norm)",
         "epochs": "Epochs (at most)",
         "target_loss": "Target loss",
         "target_log_loss": "Target loss (natural logarithm)",
@@ -51,6 +57,11 @@ _LABELS: dict[str, dict[str, str]] = {
         "max_change": "Relative step (at most)",
         "measure_every": "Measure every (steps)",
         "record_every": "Record the output every (steps)",
+    },
+    "ReleaseConfig": {
+        "pruned": "Weights set to zero (share)",
+        "noise": "Noise on the weights (relative std. dev.)",
+        "bits": "Rounding of the weights (bits)",
     },
     "AttackSettings": {
         "objective": "Objective",
@@ -127,6 +138,7 @@ _SECTIONS = {
     "data": ("Data", "DataConfig"),
     "model": ("Model", "ModelConfig"),
     "training": ("Training", "TrainingConfig"),
+    "release": ("Release", "ReleaseConfig"),
     "settings": ("Attack", "AttackSettings"),
     "run": ("Run", "TrainConfig"),
 }

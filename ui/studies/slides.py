@@ -25,10 +25,14 @@ _FIRST_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
 def study_slides(results: StudyResults, shown: Sequence[StudyFigure]) -> list[Slide]:
-    slides = [Slide(item.name, partial(slide_figure, item)) for item in shown]
+    slides = [Slide(item.name, partial(_slide, item)) for item in shown]
     if shown and results.plan.claims:
         slides.append(Slide(CLAIMS, lambda: claims_table(results)))
     return slides
+
+
+def _slide(item: StudyFigure) -> go.Figure | SlideTable:
+    return slide_figure(item) if item.shown is None else SlideTable(item.heading, item.finding, item.shown)
 
 
 def slide_figure(item: StudyFigure) -> go.Figure:

@@ -119,7 +119,9 @@ def _choose_figure(shown: tuple[StudyFigure, ...]) -> str:
 def _show_study_figure(results: StudyResults, item: StudyFigure) -> None:
     st.subheader(plain(item.heading), anchor=False)
     st.markdown(plain(item.finding))
-    if item.figure is None:
+    if item.shown is not None:
+        _show_item_table(item)
+    elif item.figure is None:
         st.html(strips_html(item))
     elif cells_of(item.figure, results):
         plot, behind = st.columns([1.25, 1], gap="medium")
@@ -141,6 +143,15 @@ def _show_study_figure(results: StudyResults, item: StudyFigure) -> None:
             caption=caption,
             show_title=False,
         )
+
+
+def _show_item_table(item: StudyFigure) -> None:
+    assert item.shown is not None
+    st.dataframe(item.shown, hide_index=True, key=f"s_shown_{item.name}")
+    st.markdown("\n".join(f"- {plain(point)}" for point in item.points))
+    if item.notes:
+        st.markdown("**What was not tried, and what this cannot tell**")
+        st.markdown("\n".join(f"- {plain(note)}" for note in item.notes))
 
 
 def cells_of(figure: go.Figure, results: StudyResults) -> set[str]:

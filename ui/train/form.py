@@ -31,7 +31,7 @@ from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_
 
 PREFIX = "t"
 _PRESET, _SIZE, _PATH, _NAME = f"{PREFIX}_preset", f"{PREFIX}_size", f"{PREFIX}_path", f"{PREFIX}_name"
-_GROUPS = {"Data": "data.", "Model": "model.", "Training": "training."}
+_GROUPS = {"Data": "data.", "Model": "model.", "Training": "training.", "Release": "release."}
 _SIZES = {Size.QUICK: "Quick", Size.PAPER: "As in the paper"}
 _NOT_FOR_OWN = ("data.source", "data.path")  # settled by the path above
 _SETTING: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}

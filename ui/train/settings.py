@@ -104,6 +104,7 @@ class _Choice(NamedTuple):
         return self.source in Source.names() and Source(self.source).needs_path
 
 
+_DESCENT = (Recipe.PAPER, Recipe.SGD)
 _APPLIES: dict[str, Callable[[_Choice], bool]] = {
     "data.path": lambda chosen: chosen.needs_path,
     "data.partition": lambda chosen: not chosen.planar and chosen.task != Task.MULTICLASS,
@@ -114,8 +115,17 @@ _APPLIES: dict[str, Callable[[_Choice], bool]] = {
     "model.conv_kernel": lambda chosen: not chosen.planar,
     "model.conv_channels": lambda chosen: not chosen.planar,
     "training.huber_delta": lambda chosen: chosen.loss == "huber",
-    "training.learning_rate": lambda chosen: chosen.recipe in (Recipe.PAPER, Recipe.SGD),
-    "training.batch_size": lambda chosen: chosen.recipe == Recipe.SGD,
+    "training.learning_rate": lambda chosen: chosen.recipe in (Recipe.PAPER, Recipe.SGD, Recipe.DPSGD),
+    "training.batch_size": lambda chosen: chosen.recipe in (Recipe.SGD, Recipe.DPSGD),
+    "training.label_smoothing": lambda chosen: chosen.recipe in _DESCENT and chosen.task != Task.REGRESSION,
+    "training.dropout": lambda chosen: chosen.recipe in _DESCENT,
+    "training.augmentation": lambda chosen: chosen.recipe in _DESCENT and not chosen.planar,
+    "training.epsilon": lambda chosen: chosen.recipe == Recipe.DPSGD,
+    "training.delta": lambda chosen: chosen.recipe == Recipe.DPSGD,
+    "training.clip_norm": lambda chosen: chosen.recipe == Recipe.DPSGD,
+    "training.target_loss": lambda chosen: chosen.recipe != Recipe.DPSGD,
+    "training.target_log_loss": lambda chosen: chosen.recipe != Recipe.DPSGD,
+    "training.target_residual": lambda chosen: chosen.recipe != Recipe.DPSGD,
     "training.max_change": lambda chosen: chosen.recipe in (Recipe.FLOW, Recipe.STATIONARY),
     "training.record_every": lambda chosen: chosen.planar,
 }
