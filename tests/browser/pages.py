@@ -74,6 +74,23 @@ _CONTRASTS = """app => {
   return texts;
 }"""
 
+# Words of headings, buttons and labels that stand on more than one line.
+_BROKEN_WORDS = """app => {
+  const broken = [];
+  for (const element of app.querySelectorAll('h1, h2, h3, button p, label p')) {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      for (const { index, 0: word } of walker.currentNode.data.matchAll(/[\\p{L}\\d]+/gu)) {
+        const range = document.createRange();
+        range.setStart(walker.currentNode, index);
+        range.setEnd(walker.currentNode, index + word.length);
+        if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word);
+      }
+    }
+  }
+  return broken;
+}"""
+
 # Where on the screen each marker of a chart is, by the first entry of its customdata; null while it is being drawn.
 _MARKERS = """chart => {
   if (!chart._fullLayout?.xaxis || !chart.calcdata?.length) return null;
@@ -234,6 +251,13 @@ def contrasts(page: Page) -> list[TextContrast]:
     """How well each visible piece of text stands out: measured at rest, for text fades while it is drawn anew."""
     settle(page)
     return [TextContrast(**found) for found in evaluate(page, "[data-testid=stApp]", _CONTRASTS)]
+
+
+def broken_words(page: Page) -> list[str]:
+    """Words of headings, buttons and labels that are broken in their middle."""
+    settle(page)
+    found: list[str] = evaluate(page, "[data-testid=stApp]", _BROKEN_WORDS)
+    return found
 
 
 def assert_readable(page: Page, at_least: int, pale: Callable[[TextContrast], bool] = lambda text: False) -> None:

@@ -36,6 +36,8 @@ _STYLE = """<style>
 @media (min-width: 769px) and (max-width: 1000px) {
   [data-testid="stSidebar"][aria-expanded="true"] { width: 13rem !important; min-width: 13rem !important; }
   [data-testid="stMainBlockContainer"] { padding-left: 1.5rem; padding-right: 1.5rem; }
+  [data-testid="stMainBlockContainer"] h1 { font-size: 1.6rem !important; }
+  .st-key-ways button p { font-size: 0.95rem !important; }
 }
 </style>"""
 
