@@ -1,6 +1,6 @@
 """Home: what this is, three ways in, and the runs in the store.
 
-`?view=circle` is the circle, `?chain=<id>` an experiment at work, `?run=<id>` one run.
+`?view=circle` is the circle, `?chain=<id>` an experiment at work, `?run=<id>` leads to the page of a run.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ui.shared.engine import load_in_background
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
 from ui.shared.pages import HOME, TRAIN, show_page
-from ui.shared.run_panel import show_actions
-from ui.shared.runs import is_active, show_run, show_runs
-from ui.shared.store import recent_runs, run_details
+from ui.shared.run_page import opened_run, show_run_page
+from ui.shared.runs import is_active, show_numbers, show_runs
+from ui.shared.store import recent_runs
 
 TEXT_WIDTH = 860  # pixels: lines longer than this are hard to follow
 FIRST_COMMAND = "python -m recon_core train --preset cifar10-50"
@@ -109,14 +109,12 @@ def first_steps() -> None:
         st.caption(f"Runs are looked for in {plain(str(default_root()))}")
 
 
-def one_run(run_id: str) -> None:
-    back = "Back to the circle" if "view" in st.query_params else "Back" if CHAIN in st.query_params else "All runs"
-    if st.button(back, icon=":material/arrow_back:"):
+def one_run() -> None:
+    """Where old links lead: to the page of the run's kind. What no page knows is shown here."""
+    if st.button("All runs", icon=":material/arrow_back:"):
         del st.query_params["run"]
         st.rerun()
-    st.title(plain(run_details(run_id).name), anchor=False)
-    show_actions(run_details(run_id))
-    keep_fresh(lambda: show_run(run_details(run_id)), lambda: is_active(run_details(run_id).status))
+    show_run_page(opened_run(HOME), show_numbers)
 
 
 def engine() -> AbstractContextManager[None]:
@@ -126,7 +124,7 @@ def engine() -> AbstractContextManager[None]:
 
 def page() -> None:
     if "run" in st.query_params:
-        one_run(st.query_params["run"])
+        one_run()
     elif CHAIN in st.query_params:
         with engine():
             from ui.home.experiment import chain_view

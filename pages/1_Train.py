@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from recon_core.errors import InputError
-from recon_core.runs.models import MODEL_KINDS
-from ui.shared.formatting import plain
 from ui.shared.pages import TRAIN, show_page
-from ui.shared.run_panel import show_live_run
-from ui.shared.store import run_details
+from ui.shared.run_page import opened_run, show_run_page
 from ui.shared.tabs import show_tabs
 from ui.train.form import fill_from, show_form
 from ui.train.imports import show_import
@@ -24,7 +20,7 @@ def page() -> None:
     if "from" in st.query_params:
         take_settings(st.query_params["from"])
     if "run" in st.query_params:
-        one_run(st.query_params["run"])
+        one_run()
         return
     st.title("Train", anchor=False)
     show_tabs({NEW: show_form, TRAINED: show_table, IMPORT: show_import}, key=VIEW)
@@ -38,16 +34,12 @@ def take_settings(run_id: str) -> None:
     st.rerun()
 
 
-def one_run(run_id: str) -> None:
+def one_run() -> None:
     if st.button("All trainings", icon=":material/arrow_back:"):
         del st.query_params["run"]
         st.session_state[VIEW] = TRAINED
         st.rerun()
-    run = run_details(run_id)
-    if run.kind not in MODEL_KINDS:
-        raise InputError(f"run {run_id} is of kind {run.kind!r} and holds no network; the home page shows it")
-    st.title(plain(run.name), anchor=False)
-    show_live_run(run_id, show_network)
+    show_run_page(opened_run(TRAIN), show_network)
 
 
 show_page(TRAIN, page)

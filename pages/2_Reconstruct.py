@@ -11,7 +11,7 @@ from ui.shared.pages import RECONSTRUCT, show_page
 
 def page() -> None:
     if "run" in st.query_params:
-        show_reconstruction(st.query_params["run"])
+        show_reconstruction()
     else:
         show_form()
 

@@ -1,4 +1,7 @@
-"""Match: which training images were reconstructed, and what would match although nothing leaked."""
+"""Match: which training images were reconstructed, and what would match although nothing leaked.
+
+`?run=<id>` is the page of one match run, `?from=<id>` takes its settings or an attack's candidates.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from ui.match.choice import WHAT, choose_runs, matchable_runs
 from ui.match.counts import show_conditions
 from ui.match.downloads import offer_downloads, offer_run, show_saved
 from ui.match.filters import choose_filter
+from ui.match.keys import lecture_buttons, page_keys
 from ui.match.pairs import choose_order, choose_page, chosen_pair, show_pair, show_pairs
 from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
-from ui.match.settings import choose_settings
+from ui.match.run import show_match_run
+from ui.match.settings import PAIR_KEY, choose_settings
 from ui.shared.lecture import is_lecture, offer_lecture
 from ui.shared.look import show_tight
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
@@ -25,6 +30,9 @@ from ui.shared.store import recent_runs
 
 
 def page() -> None:
+    if "run" in st.query_params:
+        show_match_run()
+        return
     show_tight()
     found = matchable_runs()
     if not found:
@@ -33,7 +41,7 @@ def page() -> None:
         first_steps()
         return
     if is_lecture():
-        offer_lecture()
+        offer_lecture(page_keys(), escape=PAIR_KEY not in st.query_params)
     with st.container(key="lecture-hides-runs" if is_lecture() else "match-runs"):
         chosen = choose_runs(found)
     if chosen is None:
@@ -60,7 +68,7 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
         shown = choose_page(order)
     with actions, out_of_sight("actions"):
         if not is_lecture():
-            offer_lecture()
+            offer_lecture(page_keys())
         offer_downloads(pool, view, shown, order, config)
         saved = matches_like(config, pool.source.default_factor)
         offer_run(config, saved)
@@ -69,7 +77,11 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
             show_saved(saved)
         show_conditions(view, config.threshold)
     chosen = chosen_pair(len(view.ssim))
-    show_pairs(pool, view, shown, config, chosen)
+    if is_lecture():
+        lecture_buttons(order, config.merge_factor)
+    # One thing at a time in a lecture: a pair that is open has the screen.
+    with out_of_sight("board") if chosen is not None else nullcontext():
+        show_pairs(pool, view, shown, config, chosen)
     if chosen is not None:
         with large:
             show_pair(pool, view, chosen, order, config.threshold)

@@ -10,6 +10,7 @@ from recon_core.store import RunState
 from recon_core.studies.study import StudyConfig
 from ui.shared.pages import STUDIES, show_page
 from ui.shared.pick import runs_of, show_nothing_yet
+from ui.shared.run_page import opened_run
 from ui.shared.runs import show_runs
 from ui.shared.store import run_details
 from ui.shared.tabs import show_tabs
@@ -25,7 +26,7 @@ def page() -> None:
     if "from" in st.query_params:
         take_settings(st.query_params["from"])
     if "run" in st.query_params:
-        show_study(st.query_params["run"])
+        show_study(opened_run(STUDIES).id)
         return
     st.title("Studies", anchor=False)
     st.markdown(

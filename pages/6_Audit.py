@@ -11,7 +11,7 @@ from ui.shared.pages import AUDIT, show_page
 
 def page() -> None:
     if "run" in st.query_params:
-        show_audit(st.query_params["run"])
+        show_audit()
     else:
         show_form()
 

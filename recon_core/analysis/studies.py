@@ -6,7 +6,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -67,6 +67,12 @@ class StudyRow:
             return None if left is None else 1.0 - float(left) ** 2
         found = numbers.get(str(measure))
         return None if found is None else float(found)
+
+    def share(self, measure: Measure) -> float | None:
+        """A count as a share of what it was counted among; None where this model has no such number."""
+        among = "non_members_of" if measure is Measure.NON_MEMBERS and "non_members_of" in self.numbers else "of"
+        count, of = self.value(measure), self.numbers.get(among)
+        return None if count is None or not of else count / of
 
 
 @dataclass(frozen=True)
@@ -231,11 +237,12 @@ class StudyCurve:
         )
 
 
-def curve(table: StudyTable, panel: str, measure: Measure) -> StudyCurve | None:
-    """What is known so far; None where no model of the panel has that number."""
+def curve(table: StudyTable, panel: str, measure: Measure, *, shares: bool = False) -> StudyCurve | None:
+    """What is known so far; None where no model of the panel has that number. `shares` divides counts, see `share`."""
     points: dict[tuple[str, bool], list[tuple[StudyRow, float]]] = {}
     for row in table.rows:
-        value = row.value(measure) if row.panel == panel and row.numbers else None
+        read = row.share if shares else row.value
+        value = read(measure) if row.panel == panel and row.numbers else None
         if value is not None and math.isfinite(value):
             points.setdefault((row.point, row.reference), []).append((row, value))
     if not points:
@@ -268,6 +275,8 @@ class AlignedRow:
     ssim: Floats
     present: Flags
     run_id: str
+    samples: Integers
+    """Which of that model's training images each is; -1 where it was not trained on it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,6 +291,14 @@ class AlignedGrid:
 
     def good(self, row: AlignedRow) -> Flags:
         return above(row.ssim, self.threshold)
+
+    def first(self, k: int) -> AlignedGrid:
+        """The same of the first k images."""
+        rows = [
+            replace(row, images=row.images[:k], ssim=row.ssim[:k], present=row.present[:k], samples=row.samples[:k])
+            for row in self.rows
+        ]
+        return AlignedGrid(self.ids[:k], self.originals[:k], tuple(rows), self.threshold)
 
     def to_frame(self) -> pd.DataFrame:
         return pd.DataFrame(
@@ -326,7 +343,8 @@ def align(models: Sequence[Reconstructed], most: int, threshold: float) -> Align
         images = model.reconstructions[places].copy()
         images[~present] = 1.0
         ssim = np.where(present, model.ssim[places], np.nan)
-        rows.append(AlignedRow(model.label, images, ssim, present, model.run_id))
+        samples = np.array([place_of.get(image, -1) for image in chosen], dtype=np.int64)
+        rows.append(AlignedRow(model.label, images, ssim, present, model.run_id, samples))
     return AlignedGrid(
         np.array(chosen, dtype=np.int64), np.stack([originals[image] for image in chosen]), tuple(rows), threshold
     )

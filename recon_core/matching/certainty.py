@@ -42,10 +42,26 @@ def judge_certain(
     """
     if not len(candidates):
         return Certainty(0, 0, 0, len(train_x))
+    found = match_alone(train_x, mean, candidates, settings)
+    real = found.ssim > threshold
+    return Certainty(len(candidates), int(real.sum()), len(torch.unique(found.nearest[real])), len(train_x))
+
+
+class AloneMatches(NamedTuple):
+    """Candidates by themselves, nothing merged; all (k, ...)."""
+
+    nearest: Tensor
+    """The training image that each resembles most, by correlation."""
+    ssim: Tensor
+    shown: Tensor
+    """(k, C, H, W) in [0, 1], what was scored: the mean added, then stretched."""
+
+
+def match_alone(train_x: Tensor, mean: Tensor, candidates: Tensor, settings: MatchSettings) -> AloneMatches:
+    """Each candidate (k, C, H, W) beside the training image (n, C, H, W) it resembles most; all centred."""
     near = (_standardised(candidates) @ _standardised(train_x).T).argmax(1)
     shown = stretch(candidates.float() + mean)
-    real = ssim((train_x + mean)[near].clamp(0.0, 1.0), shown, settings.ssim) > threshold
-    return Certainty(len(candidates), int(real.sum()), len(torch.unique(near[real])), len(train_x))
+    return AloneMatches(near, ssim((train_x + mean)[near].clamp(0.0, 1.0), shown, settings.ssim), shown)
 
 
 def _standardised(images: Tensor) -> Tensor:

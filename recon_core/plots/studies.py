@@ -65,6 +65,8 @@ def plot_curves(
     axis: StudyAxis,
     series: Sequence[Series],
     controls: Sequence[StudyCurve] = (),
+    *,
+    shares: bool = False,
 ) -> go.Figure:
     """Each series a line with its interval and its models as marks; references dashed across; chance levels dotted."""
     drawn = figure(literal(title), literal(caption), literal(axis.title), y_title)
@@ -82,7 +84,7 @@ def plot_curves(
         range=[min(places) - 0.06 * reach, max(places) + 0.06 * reach],
         tickangle=-40 if len(names) >= _CROWDED or max(map(len, names)) > 12 else 0,
     )
-    rates = bool(series) and series[0].curve.measure in _RATES
+    rates = shares or (bool(series) and series[0].curve.measure in _RATES)
     drawn.update_yaxes(rangemode="tozero", tickformat=".0%" if rates else None)
     lowest = [place for place, (_, number) in zip(places, axis.values, strict=True) if number is None]
     if axis.scale != "category" and lowest and len(lowest) < len(places):

@@ -221,7 +221,7 @@ class RunStore:
             known = [path.name for path in self._folders()]
             close = difflib.get_close_matches(run_id, known, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "use an id the list shows"
-            raise InputError(f"there is no run {run_id} in {self.root}; {hint}")
+            raise InputError(f"there is no run {run_id} in {self.root}, it may have been deleted; {hint}")
         return folder
 
     @contextlib.contextmanager

@@ -138,18 +138,28 @@ def _curves(store: RunStore, results: StudyResults, measure: Measure) -> Iterato
     caption = _count_caption(store, results) if measure is Measure.GOOD else _MARGIN_NOTE
     groups = [results.panels] if results.plan.overlay else [(panel,) for panel in results.panels]
     for group in groups:
-        found = [(panel, results.curve(panel, measure)) for panel in group]
+        shares = results.sizes_vary(*group)
+        found = [(panel, results.curve(panel, measure, shares=shares)) for panel in group]
         series = [Series(panel or heading.lower(), curve) for panel, curve in found if curve is not None]
         if not series:
             continue
         single = group[0] if len(group) == 1 else ""
-        controls = results.controls(group[0]) if measure is Measure.GOOD and len(group) == 1 else ()
+        alone = measure is Measure.GOOD and len(group) == 1
+        controls = results.controls(group[0], shares=shares) if alone else ()
         title = _heading(heading, single)
         yield StudyFigure(
             _name(str(measure), single),
             title,
             " ".join(finding(results, panel) for panel in group),
-            plot_curves(title, caption, y_title, study_axis(results), series, controls),
+            plot_curves(
+                title,
+                caption,
+                f"{y_title}, of all its images" if shares else y_title,
+                study_axis(results),
+                series,
+                controls,
+                shares=shares,
+            ),
             table=_joined([one.curve for one in series] + list(controls)),
         )
 

@@ -53,11 +53,12 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
     if good is None or not good.points:
         return [_NOTHING]
     share = results.curve(panel, Measure.SHARE)
-    if share is not None and len({row.numbers.get("of") for point in share.points for row in point.rows}) > 1:
+    if share is not None and results.sizes_vary(panel):
         return _share_sentences(results, panel, share)
     best, worst = good.best, min(good.points, key=lambda point: point.spread.mean)
-    if best is worst:
-        sentences = [f"{_count(best)} images are reconstructed at {best.label}."]
+    if best.spread.mean == worst.spread.mean:
+        where = best.label if len(good.points) == 1 else "every value"
+        sentences = [f"{_count(best)} images are reconstructed at {where}."]
     else:
         sentences = [
             f"most images are reconstructed at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
@@ -78,10 +79,13 @@ def _share_sentences(results: StudyResults, panel: str, share: StudyCurve) -> li
         return f"{point.spread.mean:.1%} ({found:.3g} of {point.of})"
 
     best, worst = share.best, min(share.points, key=lambda point: point.spread.mean)
-    sentences = [
-        f"the largest share of images is reconstructed at {best.label}: {said(best)}; the smallest at {worst.label}: "
-        f"{said(worst)}."
-    ]
+    if best.spread.mean == worst.spread.mean:
+        sentences = [f"{best.spread.mean:.1%} of the images are reconstructed at every value."]
+    else:
+        sentences = [
+            f"the largest share of images is reconstructed at {best.label}: {said(best)}; the smallest at "
+            f"{worst.label}: {said(worst)}."
+        ]
     if share.references:
         sentences.append(
             "For comparison: " + "; ".join(f"{point.label}: {said(point)}" for point in share.references) + "."
@@ -90,9 +94,13 @@ def _share_sentences(results: StudyResults, panel: str, share: StudyCurve) -> li
 
 
 def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
-    margin, good = results.curve(panel, Measure.ON_MARGIN), results.curve(panel, Measure.GOOD)
+    shares = results.sizes_vary(panel)
+    margin = results.curve(panel, Measure.ON_MARGIN, shares=shares)
+    good = results.curve(panel, Measure.GOOD, shares=shares)
     if margin is None or not margin.points:
         return [_NOTHING]
+    if shares:
+        return _margin_share_sentences(margin, good)
     most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
     if most.spread.mean == least.spread.mean:
         return [f"{most.spread.mean:.3g} of {most.of} samples sit on the margin everywhere."]
@@ -103,6 +111,21 @@ def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
     if good is not None and len(good.points) > 2:
         pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
         sentences.append(_correlation(pairs, "samples on the margin", "reconstructed images"))
+    return sentences
+
+
+def _margin_share_sentences(margin: StudyCurve, good: StudyCurve | None) -> list[str]:
+    most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
+    if most.spread.mean == least.spread.mean:
+        sentences = [f"{most.spread.mean:.1%} of the samples sit on the margin everywhere."]
+    else:
+        sentences = [
+            f"between {least.spread.mean:.1%} of the samples ({least.label}) and {most.spread.mean:.1%} "
+            f"({most.label}) sit on the margin."
+        ]
+    if good is not None and len(good.points) > 2:
+        pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
+        sentences.append(_correlation(pairs, "the share of samples on the margin", "the share of images reconstructed"))
     return sentences
 
 
@@ -155,7 +178,7 @@ def aligned_finding(grid: AlignedGrid) -> str:
         many = f"{counts[best]} of these are good at every value"
     return (
         f"The {len(grid.ids)} training images with the best reconstruction anywhere, and that of each model. {many} "
-        f"(SSIM above {grid.threshold:g}; framed in blue, others in dashed orange; blank where the image was not "
+        f"(SSIM above {grid.threshold:g}; framed in blue, others dashed; blank where the image was not "
         "trained on)."
     )
 
@@ -177,8 +200,11 @@ def _chance_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str
     known = []
     for control in results.controls(panel):
         at = control.at(best.label)
-        if at is not None:
-            known.append(f"{names[control.measure]} {at.spread.mean:.3g}")
+        if at is None:
+            continue
+        shares = [value for row in at.rows if (value := row.share(control.measure)) is not None]
+        share = f" ({statistics.fmean(shares):.1%})" if shares and results.sizes_vary(panel) else ""
+        known.append(f"{names[control.measure]} {at.spread.mean:.3g}{share}")
     said = f"Chance level there: {', '.join(known)}." if known else "No chance level was measured."
     other = _other_window(best)
     return f"{said} {other}" if other else said

@@ -54,12 +54,17 @@ class StudyResults:
     def complete(self) -> bool:
         return all(row.numbers for row in self.table.rows)
 
-    def curve(self, panel: str, measure: Measure) -> StudyCurve | None:
-        return curve(self.table, panel, measure)
+    def curve(self, panel: str, measure: Measure, *, shares: bool = False) -> StudyCurve | None:
+        return curve(self.table, panel, measure, shares=shares)
 
-    def controls(self, panel: str) -> tuple[StudyCurve, ...]:
-        found = (self.curve(panel, measure) for measure in CONTROLS)
+    def controls(self, panel: str, *, shares: bool = False) -> tuple[StudyCurve, ...]:
+        found = (self.curve(panel, measure, shares=shares) for measure in CONTROLS)
         return tuple(one for one in found if one is not None)
+
+    def sizes_vary(self, *panels: str) -> bool:
+        """Whether models were trained on different numbers of images: then shares compare, and counts do not."""
+        rows = (row for row in self.table.finished if row.panel in panels)
+        return len({row.numbers["of"] for row in rows if row.numbers.get("of")}) > 1
 
     def rows(self, panel: str, seed: int | None = None) -> tuple[StudyRow, ...]:
         """Finished models of a panel, values before references; of one seed if asked for."""

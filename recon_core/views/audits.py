@@ -16,8 +16,6 @@ from recon_core.auditing.judging import pictures_of as pictures_of
 from recon_core.auditing.page import render
 from recon_core.auditing.report import AuditReport
 from recon_core.errors import InputError
-from recon_core.plots.mosaic import pairs_mosaic
-from recon_core.plots.sheet import png
 from recon_core.runs.audit import PICTURES
 from recon_core.store import Run
 
@@ -85,14 +83,13 @@ def _damaged(run: Run) -> InputError:
     return InputError(f"the report of run {run.id} does not read as one, it is {run.status().state}; audit again")
 
 
-def pairs_png(audit: Audit, k: int) -> bytes:
-    """The k most exposed images above their reconstructions, as one picture."""
+def most_exposed(audit: Audit, k: int) -> BestPairs:
+    """The k most exposed images beside their reconstructions."""
     rows = audit.report.images[:k]
-    pairs = BestPairs(
+    return BestPairs(
         images=(audit.images[:k].float() / 255).numpy(),
         reconstructions=(audit.reconstructions[:k].float() / 255).numpy(),
         ssim=np.array([-1.0 if row.ssim is None else row.ssim for row in rows]),
         samples=np.arange(len(rows)),
         threshold=audit.report.leak.threshold,
     )
-    return png(pairs_mosaic(pairs))

@@ -26,7 +26,7 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
-from recon_core.matching.certainty import Certainty, judge_certain
+from recon_core.matching.certainty import Certainty, judge_certain, match_alone
 from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
@@ -179,6 +179,21 @@ def search_trials(run: Run) -> TrialTable:
 
 
 @dataclass(frozen=True, eq=False)
+class CandidatePairs:
+    """Candidates by themselves, nothing merged, each beside the training image it resembles most."""
+
+    images: Images
+    """(n, C, H, W) in [0, 1]: all training images."""
+    candidates: Images
+    """(k, C, H, W) in [0, 1], with the mean of the training images, which the attack does not know."""
+    samples: Integers
+    """(k,), which of the images each stands beside."""
+    ssim: Floats
+    classes: tuple[str, ...]
+    """(k,)"""
+
+
+@dataclass(frozen=True, eq=False)
 class Evaluator:
     """Scores candidates against the training samples, which the attack never sees."""
 
@@ -199,6 +214,19 @@ class Evaluator:
             return None
         chosen = torch.from_numpy(picture.candidates[picture.certain])
         return judge_certain(self.data.train_x, self.data.mean, chosen, MatchSettings())
+
+    def pairs(self, picture: Picture, rows: Integers) -> CandidatePairs:
+        """Candidates of an image model, those of `rows`."""
+        data = self.data
+        chosen = torch.from_numpy(picture.candidates[rows]).nan_to_num(0.0, 0.0, 0.0)
+        found = match_alone(data.train_x, data.mean, chosen, MatchSettings())
+        return CandidatePairs(
+            images=(data.train_x + data.mean).clamp(0.0, 1.0).numpy(),
+            candidates=found.shown.numpy(),
+            samples=integers(found.nearest),
+            ssim=floats(found.ssim),
+            classes=tuple(data.class_names[label] for label in data.train_labels[found.nearest].tolist()),
+        )
 
     def points(self) -> tuple[Floats, Integers]:
         """Training points (n, 2) and their classes (n,)."""

@@ -164,7 +164,7 @@ def test_presenting_by_keyboard(dashboard, visit) -> None:
     page.reload()
     expect(title).to_have_text("Good reconstructions of 6 training images")
     expect(page.get_by_text("2 of 7")).to_be_visible()
-    expect(page.get_by_role("button", name="Leave")).to_be_visible()
+    expect(page.locator(".st-key-presenter-place")).to_be_visible()
     type_key(page, "Escape")
     expect(count(page)).to_have_text("4 of 6 training images reconstructed")
     expect(page.get_by_test_id("stSidebar")).to_be_visible()

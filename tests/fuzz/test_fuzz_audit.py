@@ -24,7 +24,7 @@ from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import attack_settings
 from recon_core.runs.requests import create_import
 from recon_core.store import RunStore
-from recon_core.views.audits import pairs_png, read_audit
+from recon_core.views.audits import most_exposed, read_audit
 from tests.foreign_training import train_elsewhere
 
 NUMBERS = st.lists(st.floats(width=32), min_size=0, max_size=4).map(tuple)
@@ -88,7 +88,7 @@ def test_report_from_elsewhere_reads_or_is_a_sentence(tmp_path: Path) -> None:
                 refused += 1
                 continue
             assert "<script>" not in audit.to_html()
-            assert pairs_png(audit, 4)
+            assert len(most_exposed(audit, 4).images) == min(4, len(audit.report.images))
     assert refused > 100
 
 

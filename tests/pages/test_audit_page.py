@@ -16,7 +16,7 @@ from recon_core.runs import StopFlag
 from recon_core.runs.audit import AuditConfig
 from recon_core.store import Run, RunState, RunStore
 from tests.foreign_training import Foreign, train_elsewhere
-from tests.pages.page_texts import texts
+from tests.pages.page_texts import mosaics, texts
 from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
@@ -94,7 +94,8 @@ def test_uploaded_checkpoint_with_a_folder_becomes_a_report(foreign: Foreign, su
     assert next(metric.value for metric in app.metric) == f"{result['leak']['reconstructed']} of 8"
     assert "100% accuracy on its 8 images" in texts(app)
     assert len(app.get("download_button")) >= 2
-    assert len(app.get("image")) == 1
+    (pairs,) = mosaics(app)
+    assert len(pairs["pairs"]["pairs"]) == len(pairs["tiles"]) == 8
 
 
 def test_uploaded_images_are_kept_for_the_run(foreign: Foreign, own_store: Path, submitted: list[Run]) -> None:
@@ -137,8 +138,10 @@ def test_built_in_set_of_another_size_is_refused_before_anything_is_queued(
     assert store.list("audit") == []
 
 
-def test_address_of_another_kind_of_run_is_a_sentence(foreign: Foreign, store: RunStore) -> None:
+def test_address_of_another_kind_of_run_leads_to_its_page(foreign: Foreign, store: RunStore) -> None:
     with_model(foreign)
     (model,) = store.list("model")
     app = visit(run=model.id)
-    assert any("is of kind model and no audit" in error.value for error in app.error)
+    assert not app.error
+    assert app.query_params == {"run": model.id}
+    assert "What was inferred" in texts(app)

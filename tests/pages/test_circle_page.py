@@ -79,7 +79,8 @@ def labels(app: AppTest) -> list[str]:
 
 def scenes(app: AppTest) -> list[dict[str, Any]]:
     """What the players were sent."""
-    return [json.loads(element.proto.json) for element in app.get("bidi_component")]
+    found = [element.proto for element in app.get("bidi_component")]
+    return [json.loads(proto.json) for proto in found if proto.component_name == "afterimage_circle"]
 
 
 def counts(app: AppTest) -> dict[str, str]:

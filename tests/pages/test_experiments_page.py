@@ -16,9 +16,9 @@ from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Notes, Run, RunState, RunStore
 from recon_core.views.experiments import differences, experiments
-from tests.pages.page_texts import texts
+from tests.pages.page_texts import mosaics, texts
 from tests.runs.match_runs import MNIST, leaking_run, train_run
-from ui.experiments.cached import all_experiments, exported_experiment, thumbnail
+from ui.experiments.cached import all_experiments, exported_experiment
 from ui.shared.pages import EXPERIMENTS
 from ui.shared.store import forget
 
@@ -77,10 +77,11 @@ def test_a_card_has_name_pairs_count_chance_and_what_was_varied(store: RunStore,
     assert "4 of 6 reconstructed · chance level" in texts(app).replace("*", "")
     assert "Varied: width 8" in texts(app)
     [match] = store.list("match")
-    picture = thumbnail(match.id)
-    assert picture is not None
-    assert picture.startswith(b"\x89PNG")
-    assert len(app.main.get("image")) == 1
+    (pairs,) = mosaics(app)
+    assert [tile["good"] for tile in pairs["tiles"]] == [True] * 4 + [False] * 2
+    assert [pair["match"] for pair in pairs["pairs"]["pairs"]] == [
+        f"from={match.id}&m_pair={tile['id']}" for tile in pairs["tiles"]
+    ]
 
 
 def test_search_filters_and_order(store: RunStore, counted: Run) -> None:

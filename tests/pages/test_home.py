@@ -11,7 +11,9 @@ from streamlit.testing.v1 import AppTest
 from recon_core.runs.titles import training_title
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
+from tests.pages.page_texts import run_links
 from ui.shared.formatting import plain
+from ui.shared.pages import page_of
 from ui.shared.runs import PAGE_SIZE
 from ui.shared.store import exported_zip, recent_runs, run_details
 
@@ -39,12 +41,11 @@ def visit(**query: str) -> AppTest:
 
 
 def listed(app: AppTest) -> list[str]:
-    labels = [button.label for button in app.button if button.key.startswith("open-")]
-    return [label.removeprefix("**:primary[").removesuffix("]**") for label in labels]
+    return list(run_links(app).values())
 
 
-def finished_run(store: RunStore, name: str | None = "animals and vehicles") -> Run:
-    run = store.create("train", CONFIG, name=name, command=COMMAND)
+def finished_run(store: RunStore, name: str | None = "animals and vehicles", kind: str = "train") -> Run:
+    run = store.create(kind, CONFIG, name=name, command=COMMAND)
     with run.writer() as writer:
         writer.start(812)
         writer.log("reached loss 1e-6 at step 312")
@@ -84,17 +85,14 @@ class TestFinishedRun:
         assert "done" in texts(app)
         assert "812 steps" in texts(app)
         assert "no runs yet" not in texts(app)
-        app.button(key=f"open-{run.id}").click().run()
-        assert not app.exception
-        assert app.query_params == {"run": run.id}
-        assert [title.value for title in app.title] == ["animals and vehicles"]
+        assert list(run_links(app)) == [run.id]
 
     def test_without_a_name_goes_by_what_it_was_asked_for(self, store: RunStore) -> None:
         run = finished_run(store, name=None)
         assert listed(visit()) == [plain(training_title(run.config))]
 
-    def test_address_shows_results_settings_log_and_command(self, store: RunStore) -> None:
-        run = finished_run(store)
+    def test_a_kind_without_a_page_has_results_settings_log_and_command_here(self, store: RunStore) -> None:
+        run = finished_run(store, kind="trial")
         app = visit(run=run.id)
         assert [title.value for title in app.title] == ["animals and vehicles"]
         assert [(metric.label, metric.value) for metric in app.metric] == [
@@ -110,13 +108,13 @@ class TestFinishedRun:
             plain("Hidden layer widths (neurons)"): plain("1000, 1000"),
             "Device": "cpu",
         }
-        log, command = app.code
+        command, log = app.code
         assert "reached loss 1e-6 at step 312" in log.value
         assert command.value == "python -m recon_core train --set data.n=50"
 
     def test_download_is_a_zip_that_another_store_takes_in(self, store: RunStore, tmp_path: Path) -> None:
         run = finished_run(store)
-        (button,) = visit(run=run.id).download_button
+        (button,) = [one for one in visit(run=run.id).download_button if one.label == "Run as zip"]
         assert not button.disabled
         target = tmp_path / "taken.zip"
         target.write_bytes(exported_zip(run.id))
@@ -149,7 +147,7 @@ class TestFailedRun:
 
 class TestUnfinishedRun:
     def test_running_shows_how_far_and_the_last_measurement(self, store: RunStore) -> None:
-        run = store.create("train", CONFIG, name="at work", command=COMMAND)
+        run = store.create("trial", CONFIG, name="at work", command=COMMAND)
         with run.writer() as writer:
             writer.start(200)
             writer.metrics({"step": 40, "log_loss": -1.5})
@@ -232,8 +230,34 @@ class TestWhatCanBeDoneWithARun:
         visit(run=run.id).button(key=f"cancel-{run.id}").click().run()
         assert run.status().state is RunState.CANCELLED
 
-    def test_deleting_goes_back_to_the_list(self, store: RunStore) -> None:
+    def test_deleting_goes_back_to_the_page_of_its_kind(self, store: RunStore) -> None:
         run = finished_run(store)
         app = visit(run=run.id).button(key=f"delete-{run.id}").click().run()
         assert store.list() == []
-        assert [title.value for title in app.title] == ["Afterimage"]
+        assert "run" not in app.query_params
+        assert [title.value for title in app.title] == ["Train"]
+
+    @pytest.mark.parametrize(
+        ("kind", "page"),
+        [
+            ("train", "1_Train"),
+            ("model", "1_Train"),
+            ("reconstruct", "2_Reconstruct"),
+            ("search", "2_Reconstruct"),
+            ("match", "3_Match"),
+            ("audit", "6_Audit"),
+            ("trial", "app"),
+        ],
+    )
+    def test_a_run_has_one_page_and_old_links_lead_there(self, store: RunStore, kind: str, page: str) -> None:
+        run = store.create(kind, {}, name="the one")
+        app = visit(run=run.id)
+        assert [title.value for title in app.title] == ["the one"]
+        assert app.query_params == {"run": run.id}
+        assert page_of(kind).file.endswith(f"{page}.py")
+
+    def test_an_old_link_to_a_deleted_run_says_so(self, store: RunStore) -> None:
+        run = finished_run(store)
+        store.delete(run.id)
+        (error,) = visit(run=run.id).error
+        assert "it may have been deleted" in error.value

@@ -214,7 +214,9 @@ class TestAtWork:
         (error,) = app.error
         assert "no luck" in error.value
         app = press(app, "Open the run")
-        assert app.query_params["run"] == chain.train.id
+        assert app.query_params == {"run": chain.train.id}
+        app = press(app, "Back to the experiment")
+        assert app.query_params == {"chain": chain.runs[-1].id}
 
 
 class TestFinished:

@@ -19,11 +19,11 @@ from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, usual_candidates
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.requests import create_requested, search_request
-from tests.pages.page_texts import texts
+from tests.pages.page_texts import mosaics, run_links, texts
 from ui.reconstruct.form import FORM, SEARCH_FIELDS, SEARCH_FORM, applies
 from ui.shared.formatting import plain
 from ui.shared.forms import field_paths
-from ui.shared.store import forget
+from ui.shared.store import forget, run_details
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
 PAGE = "pages/2_Reconstruct.py"
@@ -99,10 +99,6 @@ def only(store: RunStore, kind: str, baseline: str | None = None) -> Run:
 
 def charts(app: AppTest) -> int:
     return len(app.get("plotly_chart"))
-
-
-def images(app: AppTest) -> int:
-    return len(app.get("image"))
 
 
 class TestEmptyStore:
@@ -272,7 +268,7 @@ class TestFinishedRun:
     def test_shows_pictures_curves_count_and_chance_level(self, filled: RunStore) -> None:
         run = only(filled, "reconstruct")
         app = visit(run=run.id)
-        assert [header.value for header in app.header] == ["Reconstruction from ten images"]
+        assert [title.value for title in app.title] == [plain(run_details(run.id).name)]
         assert "Scored with the training data, which the attack never sees." in texts(app)
         figures = {metric.label: metric.value for metric in app.metric}
         residual = (run.result() or {})["residual"]
@@ -283,7 +279,13 @@ class TestFinishedRun:
         assert "24 of 24 candidates as the run left them" in texts(app)
         assert "mean of the training images is not added" in texts(app)
         assert charts(app) == 2  # residuals and multipliers
-        assert images(app) == 3  # the candidates, and two mosaics for comparison
+        candidates, *_ = mosaics(app)
+        assert len(mosaics(app)) == 3  # the candidates, and two for comparison
+        # Each opens beside the training image it resembles most, whose number the link to Match holds.
+        opened = candidates["pairs"]["pairs"]
+        assert len(opened) == len(candidates["tiles"])
+        assert all(pair["match"] == f"from={run.id}&m_pair={pair['image']}" for pair in opened)
+        assert all(pair["facts"][0][0] == "SSIM of this candidate alone" for pair in opened)
 
     def test_the_way_there_can_be_looked_at(self, filled: RunStore) -> None:
         run = only(filled, "reconstruct")
@@ -308,8 +310,7 @@ class TestFinishedRun:
         app.button(key="r-back").click().run()
         assert "run" not in app.query_params
         assert [title.value for title in app.title] == ["Reconstruct"]
-        opened = [button for button in app.button if (button.key or "").startswith("open-")]
-        assert len(opened) == 3
+        assert len(run_links(app)) == 3
 
     def test_a_baseline_is_one_click_away_and_like_the_attack(self, filled: RunStore, submitted: list[Run]) -> None:
         run = only(filled, "reconstruct")
@@ -337,7 +338,7 @@ class TestFinishedRun:
         assert "held-out points" in texts(app)
         app.toggle(key="r_truth").set_value(False).run()
         assert not app.exception
-        assert images(app) == 0
+        assert len(mosaics(app)) == 0
 
     def test_an_imported_model_has_no_evaluator(self, store: RunStore, tmp_path: Path) -> None:
         network = build_network(Architecture((1, 8, 8), (10, 6), 1), init_scale="kaiming", seed=1)
@@ -368,7 +369,7 @@ class TestSearch:
         assert {"residual", "state", "lr_x", "x_init_scale", "lam_min", "alpha"} <= set(table.columns)
         assert "Hyper-parameter importance" in texts(app)
         assert charts(app) == 4  # trials, importance, parallel coordinates, multipliers
-        assert images(app) >= 1
+        assert len(mosaics(app)) >= 1
 
     def test_few_trials_say_when_importance_will_be_known(self, filled: RunStore) -> None:
         run = searched(filled, only(filled, "train"), 2)
@@ -431,7 +432,7 @@ class TestTroubledRuns:
         assert "<b>" not in error.value
         assert app.button(key="r-back")
 
-    def test_a_run_of_another_kind_is_named(self, filled: RunStore) -> None:
+    def test_a_run_of_another_kind_is_opened_on_the_page_of_its_kind(self, filled: RunStore) -> None:
         app = visit(run=only(filled, "train").id)
-        (error,) = app.error
-        assert "is of kind train" in error.value
+        assert not app.error
+        assert [title.value for title in app.title] == ["ten images"]

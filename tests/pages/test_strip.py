@@ -34,7 +34,7 @@ def visit(page: Page) -> AppTest:
 
 
 def words(app: AppTest) -> str:
-    found = [element.value for element in [*app.sidebar.markdown, *app.sidebar.caption]]
+    found = [element.value for element in [*app.sidebar.markdown, *app.sidebar.caption, *app.sidebar.get("page_link")]]
     return "\n".join(found).replace("\\", "")
 
 

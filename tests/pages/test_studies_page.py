@@ -19,6 +19,7 @@ from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.custom import own_plan, plan_from_text
 from recon_core.studies.starting import begun_before, own_values
 from recon_core.studies.study import StudyConfig, create_study
+from tests.pages.page_texts import mosaics, run_links
 from tests.studies.tiny_studies import do_study, tiny_plan
 from ui.shared.store import forget
 from ui.studies.view import selected_cell
@@ -94,9 +95,9 @@ class TestNothingThere:
         (error,) = visit(run="study-20260101-abcdef").error
         assert "study-20260101-abcdef" in error.value.replace("\\", "")
 
-    def test_another_kind_of_run_is_refused(self, store: RunStore) -> None:
-        run = store.create("train", {})
-        assert "is a train run; choose a study" in visit(run=run.id).error[0].value.replace("\\", "")
+    def test_another_kind_of_run_is_opened_on_its_own_page(self, store: RunStore) -> None:
+        run = store.create("match", {}, name="a matching")
+        assert [title.value for title in visit(run=run.id).title] == ["a matching"]
 
 
 class TestStarting:
@@ -240,10 +241,14 @@ class TestAFinishedStudy:
         said = texts(visit(run=tiny, s_show="findings"))
         assert "Decay <b>helps</b>." in said
         assert "3 of 3 models, each trained on 10 images; 1 seed of each." in said
-        pages = [element.proto.body for element in visit(run=tiny, s_show="images").get("html")]
-        (strips,) = [body for body in pages if "study-strips" in body]
-        assert strips.count("data:image/png;base64,") == 4  # training images, two values and the reference
-        assert ">small start<" in strips
+        app = visit(run=tiny, s_show="images")
+        assert "small start" in texts(app)
+        originals, *rows = mosaics(app)
+        assert originals["pairs"] is None
+        assert len(rows) == 3  # two values and the reference
+        for row in rows:
+            assert [pair["id"] for pair in row["pairs"]["pairs"]] == [tile["id"] for tile in row["tiles"]]
+            assert row["pairs"]["pairs"][0]["match"].startswith("from=match-")
         (table,) = visit(run=tiny, s_show="table").dataframe
         assert table.value["value"].tolist() == ["none", "0.001", "small start"]
         assert table.value["of"].tolist() == [10, 10, 10]
@@ -296,7 +301,7 @@ def test_a_failed_study_says_why(store: RunStore) -> None:
     assert "the disk is full" in app.error[0].value
     assert "nothing to draw" in texts(app)
     assert "Resume" in {button.label for button in app.button}
-    assert "A tiny study" in str([button.label for button in visit(s_view=SO_FAR_TAB).button])
+    assert run_links(visit(s_view=SO_FAR_TAB)) == {run.id: "A tiny study"}
 
 
 def test_a_study_under_way_shows_models_done_of_all(store: RunStore) -> None:

@@ -29,7 +29,7 @@ from tests.pages.page_texts import raw_texts as texts
 from ui.shared.formatting import plain
 from ui.train.settings import Start, settled
 
-PAGE = str(Path(__file__).resolve().parents[2] / "pages" / "1_Train.py")
+APP = str(Path(__file__).resolve().parents[2] / "app.py")
 TINY: dict[str, Any] = {
     "data": {"source": "circle", "n": 6},
     "model": {"widths": [20, 10], "init_scale": 0.3},
@@ -65,7 +65,8 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visit(view: str | None = None, **query: Any) -> AppTest:
-    app = AppTest.from_file(PAGE, default_timeout=240)
+    app = AppTest.from_file(APP, default_timeout=240)
+    app.switch_page("pages/1_Train.py")
     app.query_params.update(query | ({"t_view": view} if view else {}))
     app.run()
     assert not app.exception
@@ -361,9 +362,12 @@ class TestRun:
         assert error.value.endswith(".")
         assert [button.label for button in app.button] == ["All trainings"]
 
-    def test_a_run_of_another_kind_is_shown_elsewhere(self, store: RunStore) -> None:
-        (error,) = visit(run=store.create("match", {}).id).error
-        assert "holds no network" in error.value
+    def test_a_run_of_another_kind_is_opened_on_the_page_of_its_kind(self, store: RunStore) -> None:
+        run = store.create("match", {}, name="a matching")
+        app = visit(run=run.id)
+        assert not app.error
+        assert [title.value for title in app.title] == ["a matching"]
+        assert app.query_params == {"run": run.id}
 
     def test_a_name_with_markup_is_shown_as_typed(self, store: RunStore) -> None:
         name = "<script>x</script> **bold** :red[x]"

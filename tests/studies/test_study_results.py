@@ -279,7 +279,31 @@ def test_findings_say_numbers_and_chance_level() -> None:
     assert count_finding(sizes, "").startswith(
         "The largest share of images is reconstructed at 0.1: 50.0% (10 of 20); the smallest at 1: 20.0% (20 of 100)."
     )
-    assert "an untrained network 2" in count_finding(sizes, "")  # that of the best value, not the other one's 7
+    assert "an untrained network 2 (10.0%)" in count_finding(sizes, "")  # the best value's own, not the other one's 7
+    alike = decay_results({"none": (3,), "0.1": (3,)})
+    assert count_finding(alike, "").startswith("3 of 50 images are reconstructed at every value.")
+
+
+def test_where_n_varies_text_and_figure_show_shares(store: RunStore) -> None:
+    """200 images give more to find than 20: the larger count is the smaller share, in the sentence and in the curve."""
+    results = results_of(
+        row("0.1", 0, good=10, of=20, on_margin=20, floor_untrained=1),
+        row("1", 0, good=20, of=200, on_margin=100, floor_untrained=8),
+    )
+    figures = {item.name: item for item in study_figures(store, results)}
+    good, margin = figures["good"], figures["on-margin"]
+    drawn = {trace.name: list(trace.y) for trace in good.figure.data if trace.mode == "markers"}
+    assert drawn["reconstructed training images"] == [0.5, 0.1]
+    assert good.figure.layout.yaxis.tickformat == ".0%"
+    assert good.finding.startswith("The largest share of images is reconstructed at 0.1: 50.0% (10 of 20)")
+    assert "Chance level there: the mean image alone 1 (5.0%), an untrained network 1 (5.0%)" in good.finding
+    chance = next(trace for trace in good.figure.data if trace.name == "chance level: untrained network")
+    assert list(chance.y) == [0.05, 0.04]
+    assert margin.finding == "Between 50.0% of the samples (1) and 100.0% (0.1) sit on the margin."
+    assert [list(trace.y) for trace in margin.figure.data if trace.mode == "markers"] == [[1.0, 0.5]]
+
+
+def test_errors_and_an_empty_study_in_sentences() -> None:
     misfit = results_of(
         row("none", 0, good=4, train_error=0.0, test_error=0.25), row("1", 0, good=6, train_error=0.1, test_error=0.5)
     )

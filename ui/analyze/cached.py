@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recon_core.analysis.leakage import LeakPanel
+from recon_core.analysis.studies import AlignedGrid
 from recon_core.errors import InputError
 from recon_core.runs.match_request import QUICK_CANDIDATES, PoolFacts, pool_facts
 from recon_core.runs.match_source import MatchConfig, load_source
 from recon_core.store import Run, RunStore
+from recon_core.views.aligned import aligned_matches, matches_by_prior
 from recon_core.views.leak_view import (
     AnalysedRun,
     ModelEntry,
@@ -24,6 +26,7 @@ from ui.shared.cached import run_read, store_read
 
 # Models beside each other are merged anew at each B, so their pools stay open if they are small.
 POOLS_KEPT, LEAKAGES_KEPT = 12, 36
+ALIGNED = 10  # images followed through several models
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,23 @@ def request_for(store: RunStore, run_id: str) -> Request:
     read = [facts.model, *config.runs, *([config.untrained] if config.untrained else [])]
     versions = tuple(store.open(name).content_version() for name in read)
     return Request(run_id, config, facts, versions, was_matched=store.open(run_id).kind == "match")
+
+
+def aligned_of(named: tuple[tuple[str, str], ...], threshold: float) -> AlignedGrid | None:
+    """The same images through match runs, each (label, id); None where there are not two to compare."""
+    return _aligned(named, threshold) if len(named) > 1 else None
+
+
+@store_read(keep=16, seconds=600, shared=True)
+def _aligned(store: RunStore, named: tuple[tuple[str, str], ...], threshold: float) -> AlignedGrid | None:
+    return aligned_matches(store, named, ALIGNED, threshold)
+
+
+@store_read(keep=16, seconds=10, shared=True)
+def prior_matches(store: RunStore, run_id: str) -> tuple[tuple[str, str], ...]:
+    """Match runs of the same network's attacks with other priors, as (label, id)."""
+    found = matches_by_prior(store, store.list(), request_for(run_id).facts.model)
+    return tuple((f"prior: {prior}", match) for prior, match in found)
 
 
 @run_read(keep=64)

@@ -101,6 +101,14 @@ def newest_matched(family: Sequence[ModelEntry]) -> list[ModelEntry]:
     return [member for member in family if member.match_run is not None][:MOST_IN_A_CURVE]
 
 
+def decay_matches(family: Sequence[ModelEntry]) -> tuple[tuple[str, str], ...]:
+    """The newest match run at each weight decay, the smallest first; as (label, id)."""
+    newest: dict[float, str] = {}
+    for member in newest_matched(family):
+        newest.setdefault(member.weight_decay, member.match_run or "")
+    return tuple((f"{decay:g}" if decay else "no decay", newest[decay]) for decay in sorted(newest))
+
+
 def decay_of(family: Sequence[ModelEntry], settings: Settings) -> DecayFigure:
     """Every matched model at the sliders' B and threshold."""
     found = [

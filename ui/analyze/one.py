@@ -23,6 +23,7 @@ from ui.match.pool import pool_for, view_of
 from ui.shared.figures import show_figure
 from ui.shared.formatting import number, plain
 from ui.shared.mosaic import Tile, show_mosaic
+from ui.shared.pair_view import Pair, PairSet, match_link, score_facts
 
 SCATTER, GRID, GRID_PAGE = "a_scatter", "a_grid", "a_page"
 PAIRS_ON_A_PAGE = 60
@@ -155,16 +156,22 @@ def _tendency(panel: LeakPanel) -> str:
 def _show_pictures(found: Leakage, settings: Settings, choice: Choice) -> None:
     view = found.view
     order = [sample for sample in view.order(PairOrder.SSIM).tolist() if not choice.samples or sample in choice.samples]
+    # What comes and goes has a place of its own: the grid stays where it is, and with it a pair that is open.
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         whose = f"{len(order)} chosen" if choice.samples else f"All {len(order)}"
         st.markdown(f"**{whose} {'image' if len(order) == 1 else 'images, best first'}**", width="content")
         if choice.samples or choice.ringed is not None:
             st.button("Show all", key="a_all", icon=":material/close:", on_click=choose, args=(Choice(choice.run),))
-    st.caption("Training image above its reconstruction; ticked where good. Choose a pair to find its point.")
+    st.caption(
+        "Training image above its reconstruction; ticked where good. A click finds the pair's point, a double click "
+        "opens the pair."
+    )
+    about = st.container()
     if choice.ringed is not None:
-        st.markdown(_about(found, choice.ringed))
+        about.markdown(_about(found, choice.ringed))
     pages = math.ceil(len(order) / PAIRS_ON_A_PAGE)
-    page = st.pagination(pages, key=GRID_PAGE, bind="query-params", persist_state="session") if pages > 1 else 1
+    with st.container():
+        page = st.pagination(pages, key=GRID_PAGE, bind="query-params", persist_state="session") if pages > 1 else 1
     shown = order[(page - 1) * PAIRS_ON_A_PAGE : page * PAIRS_ON_A_PAGE]
     good = view.good(settings.threshold)
     with st.container(height="content" if len(shown) <= _FEW else _HEIGHT, border=False):
@@ -176,7 +183,25 @@ def _show_pictures(found: Leakage, settings: Settings, choice: Choice) -> None:
             chosen=choice.ringed,
             on_pick=lambda sample: toggle_ring(choice, sample),
             tile_pixels=_LARGE if len(shown) <= _FEW else _SMALL,
+            pairs=PairSet([_pair(found, choice.run, sample, place, settings) for place, sample in enumerate(shown)]),
         )
+
+
+def _pair(found: Leakage, run_id: str, sample: int, place: int, settings: Settings) -> Pair:
+    view, scatter = found.view, found.panel.scatter
+    return Pair(
+        sample,
+        f"Image {view.samples.ids[sample]}: {view.samples.class_of(sample)}",
+        place,
+        place,
+        (
+            *score_facts(float(view.ssim[sample]), settings.threshold),
+            ("distance to the margin", number(float(scatter.margin_distances[sample]))),
+            ("output", number(float(scatter.outputs[sample]))),
+            ("candidates merged", str(int(view.merged[sample]))),
+        ),
+        match_link(run_id, sample),
+    )
 
 
 def _tile(found: Leakage, sample: int, good: bool) -> Tile:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from recon_core.analysis.studies import AlignedGrid, AlignedRow
 from recon_core.errors import InputError
 from recon_core.plots.counts import plot_count_by_threshold, plot_roc, plot_sorted_ssim
 from recon_core.plots.decay import plot_decay_curve
@@ -14,13 +16,17 @@ from recon_core.plots.points import plot_points
 from recon_core.runs.scoring import RADII
 from recon_core.units import LOG10_LOSS
 from recon_core.views.leak_view import AnalysedRun, ModelEntry, membership_curve, ranked_ssim, threshold_counts
-from recon_core.views.live_match import ImagePool, PointPool
-from ui.analyze.cached import Leakage, leakage_of, request_for
+from recon_core.views.live_match import ImagePool, PairOrder, PairView, PointPool
+from ui.analyze.cached import Leakage, aligned_of, leakage_of, prior_matches, request_for
 from ui.analyze.controls import Controls, Settings, View
-from ui.analyze.models import decay_of, model_table, panels_figure, panels_of
+from ui.analyze.models import decay_matches, decay_of, model_table, newest_matched, panels_figure, panels_of
 from ui.analyze.one import scatter_figure
 from ui.match.pool import pool_for, view_of
+from ui.shared.picture_slides import ACROSS, aligned_figure, best_pairs_figure
 from ui.shared.presenter import Slide, SlideTable
+from ui.shared.store import run_details
+
+BEST_PAIRS = 2 * ACROSS
 
 FIRST_SLIDES = {View.ONE: "leakage", View.SEVERAL: "models", View.DECAY: "weight-decay", View.ERRORS: "errors"}
 """Where presenting begins, by what the page shows at the time."""
@@ -33,9 +39,23 @@ def slides(controls: Controls) -> list[Slide]:
         found += _of_points(run) if run.planar else _of_one(run, settings)
     if runs:
         found.append(Slide("models", lambda: _panels_figure(runs, settings)))
-    if family:
+    if newest_matched(family):
         found.append(Slide("weight-decay", lambda: _decay_figure(family, settings)))
-    found.append(Slide("errors", lambda: _errors(settings.threshold)))
+    found += _of_images(run, family, settings)
+    if model_table(settings.threshold).rows:
+        found.append(Slide("errors", lambda: _errors(settings.threshold)))
+    return found
+
+
+def _of_images(run: AnalysedRun | None, family: Sequence[ModelEntry], settings: Settings) -> list[Slide]:
+    """The same images at every weight decay, and with every prior: where there are several to compare."""
+    found = []
+    decays = aligned_of(decay_matches(family), settings.threshold)
+    if decays is not None:
+        found.append(Slide("images-by-decay", lambda: aligned_figure(decays, "The same images at every weight decay")))
+    priors = None if run is None or run.planar else aligned_of(prior_matches(run.run), settings.threshold)
+    if priors is not None:
+        found.append(Slide("images-by-prior", lambda: aligned_figure(priors, "What the attack's prior does")))
     return found
 
 
@@ -55,12 +75,32 @@ def _of_one(run: AnalysedRun, settings: Settings) -> list[Slide]:
             raise InputError(f"run {run.run} knows no image outside its training set, so there is no ROC curve")
         return plot_roc(curve, view.settings)
 
+    def pairs() -> go.Figure:
+        view = _leakage(run, settings).view
+        return best_pairs_figure(_best(view, run.run, settings.threshold), f"The best pairs of {run.model_name}")
+
     return [
         Slide("leakage", lambda: scatter_figure(_leakage(run, settings).panel, settings)),
+        Slide("best-pairs", pairs),
         Slide("count-by-threshold", by_threshold),
         Slide("sorted-ssim", ranked),
-        Slide("roc", membership),
+        *([Slide("roc", membership)] if _knows_others(run) else []),
     ]
+
+
+def _best(view: PairView, run_id: str, threshold: float) -> AlignedGrid:
+    """The best pairs of a view, as a grid of one row."""
+    best = view.order(PairOrder.SSIM)[:BEST_PAIRS]
+    row = AlignedRow(
+        "reconstructions", view.reconstructions[best], view.ssim[best], np.full(len(best), True), run_id, best
+    )
+    return AlignedGrid(view.samples.ids[best], view.images[best], (row,), threshold)
+
+
+def _knows_others(run: AnalysedRun) -> bool:
+    """Whether images outside the training set were matched; an attack that was not matched does not say."""
+    count = run_details(run.run).result.get("count")
+    return not isinstance(count, dict) or count.get("non_members") is not None
 
 
 def _of_points(run: AnalysedRun) -> list[Slide]:

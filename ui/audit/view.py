@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import streamlit as st
 
 from recon_core.auditing.report import AuditReport, Level, TrueRate
-from recon_core.errors import InputError
+from recon_core.plots.sheet import sheet
 from recon_core.store import Run, RunState
-from recon_core.views.audits import Audit, pairs_png, read_audit
+from recon_core.views.audits import Audit, most_exposed, read_audit
 from ui.audit.form import back_to_form
 from ui.shared.cached import run_read
 from ui.shared.downloads import offer_file
-from ui.shared.formatting import plain
-from ui.shared.run_panel import show_live_run
-from ui.shared.store import RunDetails, run_details
+from ui.shared.formatting import number, plain
+from ui.shared.mosaic import Tile, show_mosaic
+from ui.shared.pages import AUDIT
+from ui.shared.pair_view import Pair, PairSet, score_facts
+from ui.shared.run_page import opened_run, show_run_page
+from ui.shared.store import RunDetails
 
-_PAIRS = 40
+_PAIRS, _PIXELS = 40, 64
 _HOLDS = {"yes": "holds", "no": "does not hold", "unknown": "not known"}
 
 
@@ -25,14 +30,10 @@ def audit_of(run: Run) -> Audit:
     return read_audit(run)
 
 
-def show_audit(run_id: str) -> None:
-    """The page of one audit; `run_id` may come from an address."""
+def show_audit() -> None:
+    """The page of the audit that the address names."""
     back_to_form()
-    run = run_details(run_id)
-    if run.kind != "audit":
-        raise InputError(f"run {run.id} is of kind {run.kind} and no audit; choose one from the list of audits")
-    st.header("Audit", anchor=False)
-    show_live_run(run_id, _show)
+    show_run_page(opened_run(AUDIT), _show)
 
 
 def _show(run: RunDetails) -> None:
@@ -46,10 +47,47 @@ def _show(run: RunDetails) -> None:
         offer_file("Report as JSON", audit.to_json, f"{run.id}.json", key=f"a-json-{run.id}")
     _show_figures(report)
     st.subheader("The most exposed images", anchor=False)
-    alt = "The best pairs: training images above, reconstructions below"
-    st.image(pairs_png(audit, _PAIRS), width="content", alt=alt)
-    st.caption("Training image above, what was drawn out of the weights below; best first, blue frames count.")
+    _show_pairs(audit)
+    st.caption("Training image above, what was drawn out of the weights below; best first, ticked ones count.")
     _show_tables(report)
+
+
+def _show_pairs(audit: Audit) -> None:
+    rows, threshold = audit.report.images[:_PAIRS], audit.report.leak.threshold
+    found = most_exposed(audit, _PAIRS)
+    scores = [math.nan if row.ssim is None else row.ssim for row in rows]
+    show_mosaic(
+        sheet(found.images, found.reconstructions),
+        [
+            Tile(
+                place,
+                "–" if row.ssim is None else f"{row.ssim:.2f}",
+                f"image {row.id}, {row.label}" + ("" if row.ssim is None else f", SSIM {row.ssim:.3f}"),
+                row.reconstructed,
+            )
+            for place, row in enumerate(rows)
+        ],
+        key="audit-pairs",
+        name="The most exposed images above their reconstructions",
+        tile_pixels=_PIXELS,
+        pairs=PairSet(
+            [
+                Pair(
+                    place,
+                    f"Image {row.id}: {row.label}",
+                    place,
+                    place,
+                    (
+                        *score_facts(score, threshold),
+                        ("the attack is", "certain of it" if row.certain else "not certain of it"),
+                        ("margin", number(row.margin)),
+                        ("loss", number(row.loss)),
+                    ),
+                )
+                for place, (row, score) in enumerate(zip(rows, scores, strict=True))
+            ]
+        ),
+    )
 
 
 def _show_verdict(report: AuditReport) -> None:

@@ -33,10 +33,11 @@ from ui.shared.formatting import duration, plain
 from ui.shared.lecture import is_lecture
 from ui.shared.live import keep_fresh
 from ui.shared.pace import pace
-from ui.shared.runs import is_active, show_state
+from ui.shared.runs import go_to_run, is_active, show_state
 from ui.shared.store import baseline_of, forget, run_details
 
 LIVE_SECONDS = 0.4
+_BACK = "Back to the circle"
 
 _WORK = {"train": "Training", "reconstruct": "The attack"}
 
@@ -232,7 +233,7 @@ def _show_stop(settings: CircleSettings, runs: CircleRuns, stopped: RunSummary, 
         if st.button("Start again", key=f"again-{slot}", icon=":material/restart_alt:"):
             _start(settings, slot, None if stopped.kind == "train" else runs.train.id)
         if st.button("Look at the run", key=f"look-{slot}", icon=":material/description:"):
-            _open(stopped)
+            go_to_run(stopped.id, _BACK)
 
 
 def _show_counts(settings: CircleSettings, runs: CircleRuns, attack: RunSummary, slot: int, knobs: Knobs) -> None:
@@ -252,7 +253,7 @@ def _show_counts(settings: CircleSettings, runs: CircleRuns, attack: RunSummary,
     with st.container(horizontal=True):
         for run, words in ((runs.train, "The training run"), (attack, "The attack's run")):
             if st.button(words, key=f"open-{slot}-{run.id}", type="tertiary", icon=":material/arrow_forward:"):
-                _open(run)
+                go_to_run(run.id, _BACK)
 
 
 def _floors(settings: CircleSettings, runs: CircleRuns, knobs: Knobs) -> dict[str, tuple[int, ...] | None]:
@@ -308,11 +309,6 @@ def _leave_off(store: RunStore, slot: int) -> None:
 
 def _at_work(found: CircleRuns) -> bool:
     return found.active and not found.done
-
-
-def _open(run: RunSummary) -> None:
-    st.query_params["run"] = run.id
-    st.rerun()
 
 
 def _look_again() -> None:

@@ -9,9 +9,18 @@ import streamlit as st
 
 from ui.circle.choice import BOUND, LIVE, ask_to_run, choose, forget_choice, was_turned
 from ui.circle.recording import RECORDED, show_recording
+from ui.shared.keys import Key
 from ui.shared.lecture import is_lecture, offer_lecture
 
 _ASKED = "1"  # in the place of a run that is yet to be made
+# The player itself listens to them: without a lecture once it has the focus.
+KEYS = (
+    Key("Space", "play, pause"),
+    Key("← →", "one step back or on"),
+    Key("+ −", "faster, slower"),
+    Key("1 to 6", "the stages, from the data to the result"),
+    Key("Home, End", "the beginning, the end"),
+)
 
 
 def circle_view() -> None:
@@ -24,9 +33,9 @@ def circle_view() -> None:
         st.space("stretch")
         two = st.toggle("Compare with another setting", key="c_two", **BOUND)
         if not is_lecture():
-            offer_lecture()
+            offer_lecture(KEYS)
     if is_lecture():
-        offer_lecture()
+        offer_lecture(KEYS)
     with st.container(key=f"{_head()}-settings"):
         first = choose(0, _turned)
     if not two and first == RECORDED and LIVE[0] not in st.query_params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,12 +13,13 @@ import streamlit as st
 from recon_core.errors import AfterimageError
 from recon_core.store import RunStore, default_root
 from recon_core.views.experiments import Experiment, differences
-from ui.experiments.cached import all_experiments, exported_experiment, thumbnail
+from ui.experiments.cached import all_experiments, exported_experiment
 from ui.experiments.choice import CHOSEN, choose_listed, choose_several, toggle
 from ui.shared.downloads import offer_file
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain, shortened, when
 from ui.shared.live import keep_fresh
+from ui.shared.match_pairs import show_match_pairs
 from ui.shared.pages import HOME
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import forget
@@ -26,6 +28,7 @@ OPENED = "experiment"
 PAGE_SIZE, COLUMNS = 12, 3
 _FOLLOW = "experiment-opened"
 _NOTE_LENGTH = 90
+_PAIRS = 6
 
 
 def show_all() -> None:
@@ -94,17 +97,13 @@ def show_card(found: Experiment, now: datetime) -> None:
         )
 
 
-def show_pairs(found: Experiment, count: int = 6) -> None:
-    """The thumbnail, where there is a matching of images."""
+def show_pairs(found: Experiment, count: int = _PAIRS, key: str = "pairs") -> None:
+    """The best pairs, where there is a matching of images; each opens large."""
     if found.count is None:
         return
-    try:
-        picture = thumbnail(found.count.match, count)
-    except AfterimageError:  # deleted or damaged since it was counted
-        return
-    if picture is not None:
-        alt = f"Best pairs of {found.name}: training images above, reconstructions below"
-        st.image(picture, width="stretch", output_format="PNG", alt=alt)
+    name = f"Best pairs of {found.name}: training images above, reconstructions below"
+    with contextlib.suppress(AfterimageError):  # deleted or damaged since it was counted
+        show_match_pairs(found.count.match, count, key=f"{key}-{found.id}", name=name, labelled=False)
 
 
 def count_text(found: Experiment) -> str:
@@ -144,7 +143,7 @@ def _show_chosen(chosen: Sequence[Experiment]) -> None:
         for column, one in zip(st.columns(COLUMNS), chosen[start : start + COLUMNS], strict=False):
             with column:
                 st.caption(f"{plain(one.name)}: {count_text(one)}")
-                show_pairs(one)
+                show_pairs(one, key="compared")
 
 
 def compared(chosen: Sequence[Experiment]) -> pd.DataFrame:

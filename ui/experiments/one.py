@@ -15,19 +15,11 @@ from ui.shared.downloads import offer_file
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain, when
 from ui.shared.live import keep_fresh
-from ui.shared.pages import ANALYZE, MATCH, RECONSTRUCT, TRAIN, Page
-from ui.shared.runs import is_active, show_state
+from ui.shared.pages import ANALYZE, MATCH, RECONSTRUCT
+from ui.shared.runs import is_active, show_run_link, show_state
 from ui.shared.store import forget
 
 _PAIRS = 12
-# Where a run is looked at, and what the address calls it there.
-_PAGES: dict[str, tuple[Page, str]] = {
-    "train": (TRAIN, "run"),
-    "model": (TRAIN, "run"),
-    "reconstruct": (RECONSTRUCT, "run"),
-    "search": (RECONSTRUCT, "run"),
-    "match": (MATCH, "from"),
-}
 
 
 def show_one(model_id: str) -> None:
@@ -92,8 +84,8 @@ def _show_runs(runs: Sequence[RunSummary]) -> None:
     now = datetime.now(UTC)
     for run in runs:
         name, state, message, worked = st.columns((4, 2, 5, 2), vertical_alignment="center")
-        page, key = _PAGES[run.kind]
-        name.page_link(page.file, label=plain(run.name), query_params={key: run.id})
+        with name:
+            show_run_link(run)
         with state:
             show_state(run.status.state)
         message.markdown(plain(run.status.message) or "–")

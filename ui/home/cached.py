@@ -12,6 +12,7 @@ from recon_core.plots.sheet import Sheet, sheet
 from recon_core.store import Run, layout
 from recon_core.views.live_pairs import LivePairs, live_pairs, training_images
 from recon_core.views.live_reconstruction import (
+    CandidatePairs,
     Evaluator,
     TileOrder,
     evaluator_of,
@@ -36,6 +37,9 @@ class Drawn:
     """Candidates there are; the sheet holds the first of them."""
     by_confidence: bool
     """Whether the first are those the attack is surest of, or those that come first in it."""
+    alone: CandidatePairs | None
+    """The candidates of the sheet, each beside the training image it resembles most; once the attack has ended."""
+    alone_sheet: Sheet | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +90,17 @@ def _drawn(attack: Run, train_id: str, version: str) -> Drawn | None:
     found = live_pairs(evaluator, seen, PAIRS)
     rows = seen.order(TileOrder.CONFIDENCE)[:CANDIDATES]
     shown = sheet(seen.images(rows))
-    return Drawn(version, found, sheet(found.pairs.reconstructions), shown, seen.total, seen.confidence is not None)
+    alone = evaluator.pairs(seen, rows) if seen.step is None else None
+    return Drawn(
+        version,
+        found,
+        sheet(found.pairs.reconstructions),
+        shown,
+        seen.total,
+        seen.confidence is not None,
+        alone,
+        None if alone is None else sheet(alone.candidates),
+    )
 
 
 @run_read(keep=4, shared=True)

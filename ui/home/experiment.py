@@ -25,6 +25,8 @@ from ui.shared.labels import prior_label
 from ui.shared.live import keep_fresh
 from ui.shared.pace import fits_later, pace, unmixes
 from ui.shared.pages import MATCH
+from ui.shared.pair_view import Pair as LargePair
+from ui.shared.pair_view import PairSet, match_link, score_facts
 from ui.shared.runs import follow_opened_run, is_active, open_run
 from ui.shared.store import RunDetails, baseline_of, forget, run_details
 
@@ -124,7 +126,7 @@ def _chain(match_id: str) -> Chain:
 
 
 def _show(match_id: str) -> None:
-    follow_opened_run()
+    follow_opened_run("Back to the experiment")
     chain = _chain(match_id)
     was_done = st.session_state.get("chain-done") == match_id
     if chain.done and not was_done:
@@ -179,7 +181,53 @@ def _gallery(chain: Chain, known: Originals, found: Drawn | None) -> Gallery:
         found.reconstructions,
         found.candidates,
         f"{shown}{step}, {'those it is surest of first' if found.by_confidence else 'as the attack sees them'}",
+        _opened(chain, known, found),
+        _alone(chain, found),
     )
+
+
+def _opened(chain: Chain, known: Originals, found: Drawn) -> PairSet:
+    best = found.found.pairs
+    return PairSet(
+        [
+            LargePair(
+                sample,
+                f"Training image {sample}: {known.classes[sample]}",
+                sample,
+                place,
+                score_facts(ssim, best.threshold),
+                _match_link(chain, sample),
+            )
+            for place, (sample, ssim) in enumerate(zip(best.samples.tolist(), best.ssim.tolist(), strict=True))
+        ]
+    )
+
+
+def _alone(chain: Chain, found: Drawn) -> PairSet | None:
+    if found.alone is None:
+        return None
+    alone = found.alone
+    return PairSet(
+        [
+            LargePair(
+                place,
+                f"Candidate {place + 1}, beside training image {sample}: {name}",
+                sample,
+                place,
+                score_facts(ssim, found.found.pairs.threshold, "SSIM of this candidate alone"),
+                _match_link(chain, sample),
+            )
+            for place, (sample, ssim, name) in enumerate(
+                zip(alone.samples.tolist(), alone.ssim.tolist(), alone.classes, strict=True)
+            )
+        ],
+        reconstructions=found.alone_sheet,
+    )
+
+
+def _match_link(chain: Chain, sample: int) -> dict[str, str]:
+    """Once there is something to match."""
+    return match_link(chain.attack.id, sample) if chain.done else {}
 
 
 def _show_count(chain: Chain, found: Drawn) -> None:

@@ -12,7 +12,7 @@ from recon_core.runs.match_request import PoolFacts, create_untrained_control, p
 from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
-from ui.match.settings import address_of
+from ui.match.settings import PAIR_KEY, address_of
 from ui.shared.address import record
 from ui.shared.cached import store_read
 from ui.shared.formatting import plain, sentence
@@ -145,6 +145,8 @@ def _mend_address(found: Sequence[RunSummary]) -> None:
     asked = [text for text in st.query_params.get_all(RUNS_KEY) if text]
     if start:
         address = _address_like(start, names, notes)
+        if PAIR_KEY in st.query_params:
+            address[PAIR_KEY] = st.query_params[PAIR_KEY]
     elif any(text not in names for text in asked):
         ids = [text.rsplit(" · ", 1)[-1] for text in asked]  # older links held names too
         kept: dict[str, str | list[str]] = {key: st.query_params.get_all(key) for key in st.query_params}

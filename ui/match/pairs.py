@@ -14,14 +14,16 @@ from recon_core.runs.match_source import MatchConfig
 from recon_core.views.live_match import ImagePool, PairDetail, PairFilter, PairOrder, PairView
 from ui.match.board import Board, Merging, Pair, follow_merging, show_board
 from ui.match.counts import count_texts
-from ui.match.settings import THRESHOLD_KEY, merging_setting
+from ui.match.settings import PAIR_KEY, THRESHOLD_KEY, merging_setting
 from ui.shared.formatting import number, plain
+from ui.shared.lecture import is_lecture
 from ui.shared.mosaic import Tile, show_mosaic, show_wipe
 
-PAIR_KEY, ORDER_KEY, PAGE_KEY, SIZE_KEY = "m_pair", "m_sort", "m_page", "m_per_page"
+ORDER_KEY, PAGE_KEY, SIZE_KEY = "m_sort", "m_page", "m_per_page"
 _SCROLL = "m-scroll"
 PAGE_SIZES = (30, 60, 120, 500)
 _WIPE, _LARGE, _SMALL = 352, 160, 64  # pixels of a picture's width
+_LECTURE_WIPE, _LECTURE_SIDE = 336, 140
 _CANDIDATES = 520  # and of all candidates together
 _ORDERS = {
     PairOrder.SSIM: "best SSIM first",
@@ -72,17 +74,20 @@ def show_pair(pool: ImagePool, view: PairView, sample: int, order: Sequence[int]
                 None if place is None or place + 1 == len(order) else order[place + 1],
             )
             _step("Close", ":material/close:", None, always=True)
-        st.caption(plain(_facts(view, sample)))
+        if not is_lecture():
+            st.caption(plain(_facts(view, sample)))
+        wipe, side = (_WIPE, _LARGE) if not is_lecture() else (_LECTURE_WIPE, _LECTURE_SIDE)
         with st.container(horizontal=True, gap="medium"):
-            with st.container(width=_WIPE + 10):
+            with st.container(width=wipe + 10):
                 both = sheet(np.stack([detail.image, detail.reconstruction]))
                 names = ("training image", "reconstruction")
                 # Who clicks far down in the grid should see what happens above it.
-                show_wipe(both, names, key="m-wipe", tile_pixels=_WIPE, scroll=st.session_state.pop(_SCROLL, False))
-            with st.container(width=2 * _LARGE + 36):
-                _show_sides(detail)
-            with st.container(width=_CANDIDATES):
-                _show_candidates(detail)
+                show_wipe(both, names, key="m-wipe", tile_pixels=wipe, scroll=st.session_state.pop(_SCROLL, False))
+            with st.container(width=2 * side + 36):
+                _show_sides(detail, side)
+            if not is_lecture():
+                with st.container(width=_CANDIDATES):
+                    _show_candidates(detail)
 
 
 def _step(label: str, icon: str, sample: int | None, always: bool = False) -> None:
@@ -91,6 +96,7 @@ def _step(label: str, icon: str, sample: int | None, always: bool = False) -> No
         key=f"m-{label.lower()}",
         icon=icon,
         type="tertiary",
+        shortcut="Esc" if always else None,
         on_click=choose_pair,
         args=(sample,),
         disabled=sample is None and not always,
@@ -125,7 +131,7 @@ def _facts(view: PairView, sample: int) -> str:
     )
 
 
-def _show_sides(detail: PairDetail) -> None:
+def _show_sides(detail: PairDetail, pixels: int) -> None:
     names = (
         ("training image", "What the network was trained on"),
         ("reconstruction", "What came out of its weights"),
@@ -134,8 +140,9 @@ def _show_sides(detail: PairDetail) -> None:
     )
     pictures = pair_pictures(detail.image, detail.reconstruction, detail.difference, detail.similarity)
     tiles = [Tile(place, name, f"{name}: {what}") for place, (name, what) in enumerate(names)]
-    show_mosaic(sheet(pictures), tiles, key="m-sides", name="The pair from all sides", tile_pixels=_LARGE)
-    st.caption("Difference: grey where both agree. SSIM map: yellow where both are alike, dark blue where not.")
+    show_mosaic(sheet(pictures), tiles, key="m-sides", name="The pair from all sides", tile_pixels=pixels)
+    if not is_lecture():
+        st.caption("Difference: grey where both agree. SSIM map: yellow where both are alike, dark blue where not.")
 
 
 def _show_candidates(detail: PairDetail) -> None:

@@ -16,9 +16,11 @@ from recon_core.matching.protocol import GOOD_SSIM, Protocol
 from recon_core.matching.ssim import SsimKind
 from recon_core.runs.match_request import PoolFacts
 from recon_core.runs.match_source import DENSE_FACTOR, MatchConfig
+from ui.shared.lecture import is_lecture
 
 THRESHOLD_KEY, DENSE_KEY, CONVOLUTION_KEY, SHARE_KEY, RADIUS_KEY = "m_t", "m_b", "m_bc", "m_ncc", "m_r"
-_FACTORS, _SHARES = (1.0, 2.0), (0.5, 1.0)
+PAIR_KEY = "m_pair"
+FACTORS, _SHARES = (1.0, 2.0), (0.5, 1.0)
 
 
 class MergingSetting(NamedTuple):
@@ -114,7 +116,8 @@ def choose_settings(
 ) -> tuple[MatchConfig, DeltaGenerator]:
     """Sliders, and a menu with all that is seldom changed, headed by `about`; the place for more beside that menu."""
     left, right, rest = st.columns((2.1, 2.1, 3.2), gap="medium", vertical_alignment="center")
-    actions = rest.container(horizontal=True, horizontal_alignment="right", gap="xsmall")
+    key = "lecture-hides-matching" if is_lecture() else "match-actions"
+    actions = rest.container(horizontal=True, horizontal_alignment="right", gap="xsmall", key=key)
     with left:
         threshold = st.slider(
             "Good means SSIM above",
@@ -151,7 +154,7 @@ def choose_settings(
 def merging_setting(protocol: Protocol, usual_factor: float) -> MergingSetting:
     if protocol is Protocol.HAIM:
         return MergingSetting("ncc_share", SHARE_KEY, _SHARES)
-    return MergingSetting("merge_factor", _factor_key(usual_factor), _FACTORS)
+    return MergingSetting("merge_factor", _factor_key(usual_factor), FACTORS)
 
 
 def address_of(config: MatchConfig) -> dict[str, str | list[str]]:
@@ -166,7 +169,7 @@ def _choose_factor(usual: float) -> float:
     # The two kinds of network have different usual values, and a slider one value: so each has its own.
     return st.slider(
         "Merge factor B",
-        *_FACTORS,
+        *FACTORS,
         usual,
         0.01,
         key=_factor_key(usual),

@@ -13,8 +13,9 @@ from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from recon_core.studies.requests import create_requested
 from recon_core.views.live_reconstruction import TileOrder, Truth
-from ui.reconstruct.cached import attack_model, counted, mosaic, picture, picture_key, truth
+from ui.reconstruct.cached import attack_model, counted, picture, picture_key, truth
 from ui.reconstruct.counts import conditions_in_short, count_in_short
+from ui.reconstruct.tiles import show_tiles
 from ui.shared.cached import open_run
 from ui.shared.faults import errors_shown
 from ui.shared.figures import on_page
@@ -32,7 +33,7 @@ WORDS = {
         "The same attack on the network before training: what chance gives.",
     ),
 }
-_TILES, _COLUMNS, _WIDEST = 30, 6, 480
+_TILES, _COLUMNS = 30, 6
 _POINTS_HEIGHT = 260
 # Fewer in a row where their words would break.
 _CARDS = "<style>.st-key-r-cards [data-testid=stColumn] { min-width: 10.5rem; }</style>"
@@ -133,8 +134,6 @@ def _show_result(run_id: str, model_id: str, *, final: bool, order: TileOrder) -
         drawn.update_layout(showlegend=False, margin={"l": 8, "b": 8})
         st.plotly_chart(on_page(drawn, height=_POINTS_HEIGHT), key=f"r-points-{run_id}", width="stretch")
     else:
-        laid_out = mosaic(key, order, _TILES, _COLUMNS, _WIDEST)
-        if laid_out is not None:
-            st.image(laid_out.png, width="stretch", output_format="PNG", alt=f"{laid_out.shown} pictures of {run_id}")
+        show_tiles(key, order, _TILES, _COLUMNS, model_id=model_id, opens=final, key=f"r-tiles-{run_id}")
     if truth(model_id) is Truth.AT_HAND and (scored := counted(model_id, key, final=final)) is not None:
         st.caption(f":material/visibility_off: {plain(count_in_short(scored.count, found.total))}")

@@ -16,13 +16,14 @@ from recon_core.errors import AfterimageError
 from recon_core.matching.certainty import Certainty
 from recon_core.matching.controls import LeakCount
 from recon_core.plots.attack import plot_residuals
-from recon_core.plots.attack_mosaic import WIDEST, candidate_mosaic
 from recon_core.plots.model import plot_multipliers
 from recon_core.plots.search import plot_importance, plot_parallel, plot_trials
+from recon_core.plots.sheet import Sheet, sheet
 from recon_core.runs.models import MODEL_KINDS, AttackModel, model_of
 from recon_core.runs.scoring import PointCount
 from recon_core.store import Run, RunStore, default_root
 from recon_core.views.live_reconstruction import (
+    CandidatePairs,
     Evaluator,
     Picture,
     TileOrder,
@@ -106,29 +107,53 @@ def _moments(run: Run) -> tuple[int, ...]:
     return moments(run)
 
 
-@dataclass(frozen=True)
-class Mosaic:
-    """The first candidates in some order, as one PNG."""
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The first candidates in some order, as one picture."""
 
-    png: bytes
-    shown: int
+    sheet: Sheet
+    rows: tuple[int, ...]
+    """Of the run's candidates, in this order."""
     total: int
     step: int | None
 
 
-def mosaic(key: PictureKey, order: TileOrder, most: int, columns: int, widest: int = WIDEST) -> Mosaic | None:
-    return _mosaic.at(key.run, key.moment, order, most, columns, widest, _key=key)
+def tiles(key: PictureKey, order: TileOrder, most: int) -> Tiles | None:
+    return _tiles.at(key.run, key.moment, order, most, _key=key)
 
 
-@run_read(keep=32)
-def _mosaic(
-    run: Run, moment: int | None, order: TileOrder, most: int, columns: int, widest: int, *, _key: PictureKey
-) -> Mosaic | None:
+@run_read(keep=32, shared=True)
+def _tiles(run: Run, moment: int | None, order: TileOrder, most: int, *, _key: PictureKey) -> Tiles | None:
     found = picture(_key)
     if found is None:
         return None
     rows = found.order(order)[:most]
-    return Mosaic(candidate_mosaic(found.images(rows), columns, widest), len(rows), found.total, found.step)
+    return Tiles(sheet(found.images(rows)), tuple(rows.tolist()), found.total, found.step)
+
+
+@dataclass(frozen=True, eq=False)
+class TilePairs:
+    """The same candidates beside the training images they resemble most."""
+
+    found: CandidatePairs
+    images: Sheet
+    candidates: Sheet
+
+
+def tile_pairs(model_id: str, key: PictureKey, order: TileOrder, most: int) -> TilePairs | None:
+    """None where there is nothing to compare with."""
+    return _tile_pairs.at(key.run, key.moment, order, most, model_id, _key=key)
+
+
+@run_read(keep=8, shared=True)
+def _tile_pairs(
+    run: Run, moment: int | None, order: TileOrder, most: int, model_id: str, *, _key: PictureKey
+) -> TilePairs | None:
+    seen, judge = picture(_key), _evaluator_or_fault(model_id)
+    if seen is None or isinstance(judge, str) or not judge.fits(seen):
+        return None
+    found = judge.pairs(seen, seen.order(order)[:most])
+    return TilePairs(found, sheet(found.images), sheet(found.candidates))
 
 
 @dataclass(frozen=True)

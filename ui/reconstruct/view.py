@@ -7,7 +7,6 @@ from typing import Literal
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from recon_core.errors import InputError
 from recon_core.plots.attack import plot_candidate_points
 from recon_core.runs.match_source import CANDIDATE_KINDS
 from recon_core.store import RunState, RunSummary
@@ -19,7 +18,6 @@ from ui.reconstruct.cached import (
     attacked_model,
     counted,
     evaluator,
-    mosaic,
     multiplier_chart,
     picture,
     picture_key,
@@ -30,15 +28,16 @@ from ui.reconstruct.cached import (
 )
 from ui.reconstruct.counts import SCORED, show_count
 from ui.reconstruct.search import show_search
+from ui.reconstruct.tiles import show_tiles
 from ui.shared.figures import show_figure
 from ui.shared.formatting import number, plain, sentence
 from ui.shared.labels import prior_label
 from ui.shared.live import keep_fresh
 from ui.shared.pace import unmixes
-from ui.shared.pages import MATCH
-from ui.shared.run_panel import show_live_run
+from ui.shared.pages import MATCH, RECONSTRUCT
+from ui.shared.run_page import opened_run, show_run_page
 from ui.shared.runs import is_active, show_runs
-from ui.shared.store import RunDetails, recent_runs, run_details
+from ui.shared.store import RunDetails, recent_runs
 
 ORDER, SHOWN, TRUTH = "r_order", "r_shown", "r_truth"
 ORDERS = {
@@ -53,25 +52,20 @@ _CHART = 340  # pixels
 _SLIDER, _SELECTION = 240, 120
 
 
-def show_reconstruction(run_id: str) -> None:
-    """The page of one run; `run_id` may come from an address."""
+def show_reconstruction() -> None:
+    """The page of the run that the address names."""
     head = st.container(horizontal=True, vertical_alignment="center")
     with head:
         if st.button("New reconstruction", key="r-back", icon=":material/arrow_back:"):
             del st.query_params["run"]
             st.rerun()
-    run = run_details(run_id)
-    if run.kind not in CANDIDATE_KINDS:
-        raise InputError(
-            f"run {run.id} is of kind {run.kind} and no reconstruction; choose one from the list of reconstructions"
-        )
+    run = opened_run(RECONSTRUCT)
     model_id = attacked_model(run)
     with head:
         _offer_match(run, model_id)
-    st.header(plain(_title(run, model_id)), anchor=False)
-    show_live_run(run_id, lambda now: _show(now, model_id))
+    show_run_page(run, lambda now: _show(now, model_id))
     if model_id is not None:
-        show_baselines(model_id, run_id)
+        show_baselines(model_id, run.id)
 
 
 def show_model_runs(model_id: str) -> None:
@@ -91,16 +85,6 @@ def show_model_runs(model_id: str) -> None:
     keep_fresh(show, lambda: any(is_active(run.status) for run in found()))
 
 
-def _title(run: RunDetails, model_id: str | None) -> str:
-    """What is done to which model."""
-    names = {summary.id: summary.name for summary in recent_runs()}
-    model = "a deleted model" if model_id is None else names.get(model_id, model_id)
-    baseline = run.config.get("baseline")
-    if run.kind == "search":
-        return f"Search on {model}"
-    return f"Baseline {baseline} of {model}" if baseline else f"Reconstruction from {model}"
-
-
 def _offer_match(run: RunDetails, model_id: str | None) -> None:
     if run.status.state is not RunState.DONE or model_id is None or truth(model_id) is Truth.UNKNOWN:
         return
@@ -115,8 +99,6 @@ def _offer_match(run: RunDetails, model_id: str | None) -> None:
 
 def _show(run: RunDetails, model_id: str | None) -> None:
     """What changes while the run is at work."""
-    for fault in run.faults:
-        st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
     if run.kind == "search":
         show_search(run)
         st.subheader("Candidates", anchor=False)
@@ -141,7 +123,8 @@ def _show(run: RunDetails, model_id: str | None) -> None:
         with left:
             _show_points(model_id, _choose_moment(steady_key(run.id, active=active) or key))
     else:
-        _show_candidates(key)
+        known = model_id is not None and truth(model_id) is Truth.AT_HAND
+        _show_candidates(key, model_id, opens=known and not active)
         left, right = st.columns(2, gap="large")
     with right if found.planar else left:
         _show_chart(residual_chart(run.id, active=active), f"{run.id}-residuals", "r-residuals")
@@ -184,7 +167,7 @@ def _show_chart(chart: Chart | None, name: str, key: str) -> None:
         show_figure(chart.figure, name=name, key=key, table=chart.table, height=_CHART, version=chart.version)
 
 
-def _show_candidates(newest: PictureKey) -> None:
+def _show_candidates(newest: PictureKey, model_id: str | None, *, opens: bool) -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         key = _choose_moment(newest, _SLIDER)
         order = st.segmented_control(
@@ -204,15 +187,16 @@ def _show_candidates(newest: PictureKey) -> None:
             "Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session", width=_SELECTION
         )
     most = int(most)
-    laid_out = mosaic(key, TileOrder(order or TileOrder.CONFIDENCE), most, COLUMNS if most > 50 else COLUMNS // 2)
+    chosen = TileOrder(order or TileOrder.CONFIDENCE)
+    across = COLUMNS if most > 50 else COLUMNS // 2
+    laid_out = show_tiles(key, chosen, most, across, model_id=model_id, opens=opens, key="r-tiles")
     if laid_out is None:
         return
     when = "as the run left them" if laid_out.step is None else f"at step {laid_out.step:,}"
-    text = f"{laid_out.shown:,} of {laid_out.total:,} candidates {when}"
-    st.image(laid_out.png, width="stretch", output_format="PNG", alt=text)
+    known = " Click one to see it beside the training image it resembles most." if opens else ""
     st.caption(
-        f"{text}, each stretched from its own darkest to its own brightest value. The mean of the training images is "
-        "not added: the attack does not know it."
+        f"{len(laid_out.rows):,} of {laid_out.total:,} candidates {when}, each stretched from its own darkest to its "
+        f"own brightest value. The mean of the training images is not added: the attack does not know it.{known}"
     )
 
 

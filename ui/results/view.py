@@ -9,7 +9,10 @@ import streamlit as st
 
 from recon_core.store import RunStore, default_root
 from recon_core.studies.results_files import SHIPPED, default_target
+from ui.shared.pages import STUDIES
+from ui.shared.store import recent_runs, run_details
 
+_STUDY = re.compile(r"run `(study-[a-z0-9-]+)`")
 _PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)]+)\)$", re.MULTILINE)
 # On paper there is no sidebar and nothing scrolls; a picture is not cut in two.
 _PRINT = """<style>
@@ -41,13 +44,36 @@ def show_results() -> None:
     # Text, then a picture's name and file, and so on.
     parts = _PICTURE.split(text)
     st.markdown(parts[0])
+    known = {run.id: run.name for run in recent_runs()}
+    study = _last_study(parts[0])
     for name, file, below in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         picture = page.parent / file
         if picture.is_file():
             st.image(str(picture), caption=name, alt=f"Figure of {name}")
+            if study in known:
+                _offer_study(study, picture.stem)
         else:
             st.caption(f"{name}: the picture {file} is missing; build the results again.")
         st.markdown(below)
+        study = _last_study(below) or study
+
+
+def _last_study(text: str) -> str:
+    """The study that the pictures below a text are of."""
+    named: list[str] = _STUDY.findall(text)
+    return named[-1] if named else ""
+
+
+def _offer_study(run_id: str, picture: str) -> None:
+    """A picture cannot be clicked; in the study it was built from every mark and image can."""
+    plan = run_details(run_id).config.get("plan")
+    name = plan.get("name") if isinstance(plan, dict) else None
+    st.page_link(
+        STUDIES.file,
+        label="Open it in its study, where each image opens its pair",
+        icon=":material/open_in_full:",
+        query_params={"run": run_id, "s_show": picture.removeprefix(f"{name}-")},
+    )
 
 
 def results_file(store: RunStore) -> Path | None:

@@ -23,7 +23,7 @@ def shortened(text: str, most: int) -> str:
 def sentence(text: str) -> str:
     """What the engine says, which begins small and ends open, as a sentence."""
     whole = text.rstrip(".")
-    return f"{whole[:1].upper()}{whole[1:]}."
+    return f"{whole[:1].upper()}{whole[1:]}{'' if whole.endswith(('?', '!')) else '.'}"
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
+
+from ui.shared.keys import Key, show_keys
 
 KEY = "l"
 _LECTURE = "lecture"
@@ -17,18 +21,28 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding: 0.6rem 1.2rem 0 !important; max-width: none; }
 [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0 !important; }
 [data-testid="stMain"] p, [data-testid="stMain"] label p { font-size: 1.25rem; }
-.st-key-lecture-keys { position: fixed; right: 0; bottom: 0; opacity: 0; width: 2rem; height: 2rem; overflow: hidden;
-  z-index: 1; }
-.st-key-lecture-keys:focus-within { opacity: 1; width: auto; height: auto; }
 </style>"""
+# Buttons that keys press: out of sight, but for those who reach them with the tab key.
+HIDDEN_KEYS = """<style>
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-lecture-keys"]) { position: fixed; right: 0; bottom: 0;
+  opacity: 0; width: 2rem; height: 2rem; overflow: hidden; z-index: 1; }
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-lecture-keys"]):focus-within { opacity: 1; width: auto;
+  height: auto; }
+</style>"""
+LEAVING = Key("L, Escape", "end the lecture")
+BEGINNING = Key("L", "lecture: fill the screen, in large type")
 
 
 def is_lecture() -> bool:
     return st.query_params.get(_LECTURE) == "1"
 
 
-def offer_lecture() -> None:
-    """The button that begins it, and while it lasts the ones that end it, out of sight."""
+def offer_lecture(keys: Sequence[Key] = (), *, escape: bool = True) -> None:
+    """The button that begins it, and while it lasts the ones that end it, out of sight; `?` lists them and `keys`.
+
+    Without `escape` that key has something else to close first.
+    """
+    show_keys([*keys, LEAVING if is_lecture() else BEGINNING])
     if not is_lecture():
         st.button(
             "Lecture",
@@ -36,12 +50,12 @@ def offer_lecture() -> None:
             icon=":material/fullscreen:",
             shortcut=KEY,
             on_click=_begin,
-            help="Fills the screen in large type. Escape comes back here.",
+            help="Fills the screen in large type. Escape comes back here; ? lists the keys.",
         )
         return
-    st.html(_STYLE)
+    st.html(_STYLE + HIDDEN_KEYS)
     with st.container(key="lecture-keys"):
-        st.button("End the lecture", key="lecture-end", shortcut="Esc", on_click=_end)
+        st.button("End the lecture", key="lecture-end", shortcut="Esc" if escape else None, on_click=_end)
         st.button("End it", key="lecture-end-too", shortcut=KEY, on_click=_end)
 
 

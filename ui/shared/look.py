@@ -44,7 +44,7 @@ _STYLE = """<style>
 
 # Less of it: what belongs together is then seen at once on a projector.
 _TIGHT = """<style>
-[data-testid="stMainBlockContainer"] { padding: 3.4rem 2.5rem 1rem; }
+[data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 1rem; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.4rem; }
 [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
 </style>"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -11,6 +10,16 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from recon_core.plots.sheet import Sheet
+from ui.shared.pair_view import (
+    PAIRS_CSS,
+    PAIRS_HTML,
+    PAIRS_JS,
+    PairSet,
+    described_pairs,
+    described_sheet,
+    follow_to_match,
+    match_asked,
+)
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -34,6 +43,17 @@ button.tile:focus-visible { outline: 3px solid var(--st-primary-color); outline-
 .good .picture { outline: 4px solid var(--st-primary-color); }
 .chosen { background: var(--st-secondary-background-color); box-shadow: inset 0 0 0 2px var(--st-text-color); }
 .label { margin-top: 5px; max-width: calc(var(--width) + 12px); overflow-wrap: anywhere; }
+.label:empty { display: none; }
+.fills { gap: 2px; grid-template-columns: repeat(var(--across), minmax(0, 1fr)); }
+.fills .tile { padding: 2px; }
+.fills .picture { width: 100%; height: auto; aspect-ratio: var(--shape); background-size: var(--spread); }
+.fills .label { max-width: 100%; }
+.fills .good .picture { outline-width: 2px; }
+.opener { all: unset; cursor: pointer; padding: 0.2rem 0.7rem; margin-bottom: 0.3rem; border-radius: 0.5rem;
+  border: 1px solid var(--st-border-color); color: var(--st-text-color); font: 0.9rem var(--st-font, sans-serif); }
+.opener:hover { background: var(--st-secondary-background-color); }
+.opener:focus-visible { outline: 3px solid var(--st-primary-color); }
+.opener[hidden] { display: none; }
 .good .label, .chosen .label { font-weight: 600; }
 """
 
@@ -100,6 +120,14 @@ function drawMosaic(grid, data, pick) {
   set('--sheet-width', `${width * sheet.columns}px`);
   set('--sheet-height', `${height * sheet.rows}px`);
   setPicture(grid, '--sheet', sheet.png);
+  // As many in a row as are asked for, as wide as there is room for.
+  grid.classList.toggle('fills', Boolean(data.across));
+  if (data.across) {
+    set('--across', data.across);
+    set('--shape', `${sheet.tile_width} / ${sheet.tile_height}`);
+    set('--spread', `${100 * sheet.columns}% ${100 * sheet.rows}%`);
+  }
+  const share = (at, count) => count > 1 ? `${100 * at / (count - 1)}%` : '0%';
   grid.setAttribute('aria-label', data.name);
 
   const kind = clickable ? 'BUTTON' : 'DIV';
@@ -123,11 +151,12 @@ function drawMosaic(grid, data, pick) {
     element.dataset.id = tile.id;
     const [picture, label] = element.children;
     const column = place % sheet.columns, row = Math.floor(place / sheet.columns);
-    picture.style.backgroundPosition = `${-column * width}px ${-row * height}px`;
-    label.textContent = (tile.good ? '✓ ' : '') + tile.label;
+    picture.style.backgroundPosition = data.across
+      ? `${share(column, sheet.columns)} ${share(row, sheet.rows)}` : `${-column * width}px ${-row * height}px`;
+    label.textContent = (tile.good && tile.label ? '✓ ' : '') + tile.label;
     if (clickable) {
       element.setAttribute('aria-pressed', chosen);
-      element.onclick = () => pick(tile.id);
+      element.onclick = event => { if (event.detail < 2) pick(tile.id); }; // the second one of two is another gesture
     }
   });
   if (!clickable) return;
@@ -154,13 +183,48 @@ function drawMosaic(grid, data, pick) {
 """
 )
 """Script and style of a grid, for components that hold one: `drawMosaic(grid, data, pick)`; `leavePictures(grid)`."""
+# Where a click chooses a tile, a second one, the key o or the button opens its pair; elsewhere a click does.
 _MOSAIC_COMPONENT = (
-    MOSAIC_JS
+    PAIRS_JS
+    + MOSAIC_JS
     + """
+const viewers = new Map();
 export default function ({ data, parentElement, setTriggerValue }) {
-  const grid = parentElement.querySelector('.mosaic');
-  drawMosaic(grid, data, id => setTriggerValue('picked', id));
-  return () => leavePictures(grid);
+  const grid = parentElement.querySelector('.mosaic'), opener = parentElement.querySelector('.opener');
+  let viewer = viewers.get(parentElement);
+  if (!viewer) {
+    viewer = new PairViewer(parentElement.querySelector('.pair-view'));
+    viewers.set(parentElement, viewer);
+  }
+  viewer.tell = query => setTriggerValue('match', query);
+  viewer.show(data.pairs, data.sheet);
+  const open = id => { if (viewer.has(id)) viewer.open(id); };
+  drawMosaic(grid, { ...data, clickable: data.picks || Boolean(data.pairs) },
+    id => data.picks ? setTriggerValue('picked', id) : open(id));
+  const tile = event => Number(event.target.closest('.tile')?.dataset.id ?? NaN);
+  grid.ondblclick = event => { if (data.picks) open(tile(event)); };
+  grid.onkeyup = event => { if (event.key === 'o' && data.picks) open(tile(event)); };
+  opener.hidden = !(data.picks && data.pairs && viewer.has(data.chosen));
+  opener.onclick = () => open(data.chosen);
+  if (data.chart) followChart(viewer, data.chart);
+  return () => { viewer.listening?.abort(); viewers.delete(parentElement); leavePictures(grid); };
+}
+
+// Charts are drawn anew at every change: whichever stands there when the pointer comes is listened to.
+function followChart(viewer, key) {
+  viewer.listening?.abort();
+  viewer.listening = new AbortController();
+  const { signal } = viewer.listening;
+  const attach = () => {
+    const chart = document.querySelector(`.st-key-${key} .js-plotly-plot`);
+    if (!chart?.on || chart === viewer.chart) return;
+    viewer.chart = chart;
+    chart.on('plotly_click', ({ points }) => {
+      const point = points.find(found => Number.isInteger(found.customdata?.[0]));
+      if (point) viewer.open(point.customdata[0]);
+    });
+  };
+  document.addEventListener('pointermove', attach, { signal, capture: true });
 }
 """
 )
@@ -240,11 +304,16 @@ def show_mosaic(
     chosen: int | None = None,
     on_pick: Callable[[int], None] | None = None,
     tile_pixels: int = TILE_PIXELS,
+    across: int | None = None,
+    pairs: PairSet | None = None,
+    chart: str | None = None,
 ) -> None:
     """A grid of `tiles`, whose pictures stand in `sheet` in the same order.
 
     With `on_pick` tiles can be chosen, by a click or with arrow keys and Enter; it is called with the tile's id
-    before the page is drawn again.
+    before the page is drawn again. With `pairs` a tile opens the pair of its id; see `pair_view`. With `across` there
+    are as many tiles in a row, as wide as the page allows. `chart` is the key of a chart whose points open pairs too:
+    their customdata begins with the id.
     """
 
     def picked() -> None:
@@ -255,15 +324,20 @@ def show_mosaic(
     _mosaic()(
         key=key,
         data={
-            "sheet": described(sheet),
+            "sheet": described_sheet(sheet),
             "tiles": [asdict(tile) for tile in tiles],
             "chosen": chosen,
             "scale": whole_scale(sheet, tile_pixels),
-            "clickable": on_pick is not None,
+            "picks": on_pick is not None,
             "name": name,
+            "across": across,
+            "pairs": described_pairs(pairs),
+            "chart": chart,
         },
         on_picked_change=picked,
+        on_match_change=match_asked(key),
     )
+    follow_to_match()
 
 
 def show_wipe(sheet: Sheet, names: tuple[str, str], *, key: str, tile_pixels: int, scroll: bool = False) -> None:
@@ -272,7 +346,7 @@ def show_wipe(sheet: Sheet, names: tuple[str, str], *, key: str, tile_pixels: in
     With `scroll` the browser scrolls to where it can be seen.
     """
     scale = whole_scale(sheet, tile_pixels)
-    _wipe()(key=key, data={"sheet": described(sheet), "scale": scale, "names": names, "scroll": scroll})
+    _wipe()(key=key, data={"sheet": described_sheet(sheet), "scale": scale, "names": names, "scroll": scroll})
 
 
 def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
@@ -280,16 +354,13 @@ def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
     return max(1, round(tile_pixels / sheet.tile_width))
 
 
-def described(sheet: Sheet) -> dict[str, object]:
-    """As the browser gets it."""
-    return {**asdict(sheet), "png": base64.b64encode(sheet.png).decode()}
-
-
 # Registered when first drawn, once for a process.
 @cache
 def _mosaic() -> ComponentRenderer:
-    html = '<div class="mosaic" role="group"></div>'
-    return st.components.v2.component("afterimage_mosaic", html=html, css=MOSAIC_CSS, js=_MOSAIC_COMPONENT)
+    html = f"""<button type="button" class="opener" hidden>Open the pair</button>
+<div class="mosaic" role="group"></div>{PAIRS_HTML}"""
+    css = MOSAIC_CSS + PAIRS_CSS
+    return st.components.v2.component("afterimage_mosaic", html=html, css=css, js=_MOSAIC_COMPONENT)
 
 
 @cache

@@ -39,6 +39,22 @@ PAGES = (HOME, TRAIN, RECONSTRUCT, MATCH, ANALYZE, STUDIES, AUDIT, EXPERIMENTS, 
 FORM_PAGES = {"train": TRAIN, "reconstruct": RECONSTRUCT, "search": RECONSTRUCT, "match": MATCH, "study": STUDIES}
 """Where a run's settings can be taken up in a form, by its kind; the page reads `?from=<run id>`."""
 
+RUN_PAGES = {
+    "train": TRAIN,
+    "model": TRAIN,
+    "reconstruct": RECONSTRUCT,
+    "search": RECONSTRUCT,
+    "match": MATCH,
+    "study": STUDIES,
+    "audit": AUDIT,
+}
+"""The one page of a run, by its kind; it reads `?run=<run id>`. Runs of other kinds are shown by the home page."""
+
+
+def page_of(kind: str) -> Page:
+    """Where a run of that kind is shown."""
+    return RUN_PAGES.get(kind, HOME)
+
 
 def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", "collapsed"] = "auto") -> None:
     """Draw a whole page; what the engine refuses is a sentence on it."""
@@ -47,6 +63,6 @@ def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", 
     show_look()
     keep_queue_running()
     if "present" not in st.query_params:  # nothing but the slide
-        show_strip()
+        show_strip({kind: found.file for kind, found in RUN_PAGES.items()})
     with errors_shown():
         draw()

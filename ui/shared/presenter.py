@@ -12,14 +12,24 @@ import streamlit as st
 from ui.shared.faults import errors_shown
 from ui.shared.figures import chart_config, figure_texts, has_panels, on_page
 from ui.shared.formatting import plain
-from ui.shared.lecture import KEY
+from ui.shared.keys import Key, show_keys
+from ui.shared.lecture import BEGINNING, HIDDEN_KEYS, KEY, LEAVING
 
 TEXT_SIZE, PANEL_TEXT_SIZE = 24, 18  # pixels; axes are read from the last row
 _PRESENT, _SLIDE = "present", "slide"
+_ON, _BACK = "presenter-Right", "presenter-Left"
+KEYS = (
+    Key("→, Space, Page Down", "next slide", {" ": _ON, "PageDown": _ON}),
+    Key("←, Page Up", "previous slide", {"PageUp": _BACK}),
+    LEAVING,
+)
 # Nothing but the figure, as high as the screen allows.
 _STYLE = """
 <style>
-[data-testid="stSidebar"], [data-testid="stExpandSidebarButton"], [data-testid="stHeader"] { display: none; }
+[data-testid="stSidebar"], [data-testid="stExpandSidebarButton"], [data-testid="stHeader"],
+[data-testid="stElementToolbar"], .modebar { display: none !important; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-presenter-place) { position: fixed; right: 1rem; bottom: 0.2rem;
+  width: auto; }
 [data-testid="stMainBlockContainer"] { padding: 1rem 2.5rem; max-width: none; }
 [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { height: calc(100vh - 2rem); gap: 0.5rem; }
 [data-testid="stLayoutWrapper"]:has(> .st-key-presenter-slide), .st-key-presenter-slide,
@@ -60,6 +70,7 @@ def is_presenting() -> bool:
 
 def offer_presenting(key: str, first: str) -> None:
     """The button that begins it, at the slide called `first`."""
+    show_keys([BEGINNING])
     st.button(
         "Present",
         key=key,
@@ -67,26 +78,29 @@ def offer_presenting(key: str, first: str) -> None:
         shortcut=KEY,
         on_click=_begin,
         args=(first,),
-        help="One figure at a time in large type; arrow keys move, Escape comes back here.",
+        help="One figure at a time in large type; arrow keys move, Escape comes back here, ? lists the keys.",
     )
 
 
 def present(slides: Sequence[Slide]) -> None:
     """Show the slide that the address names, and follow the arrow keys."""
-    st.html(_STYLE)
+    st.html(_STYLE + HIDDEN_KEYS)
     if not slides:
-        st.markdown("There is nothing to present yet.")
-        st.button("Leave", key="presenter-leave", icon=":material/close:", on_click=_leave, shortcut="Esc")
+        st.markdown("There is nothing to present yet. Escape goes back.")
+        with st.container(key="lecture-keys-slides"):
+            _leave_buttons()
         return
     names = [slide.name for slide in slides]
     place = current_slide(names)
     figure = st.container(key="presenter-slide")
     # Before the figure, which may take a while: nobody has to wait for one that is to be skipped.
-    with st.container(horizontal=True, horizontal_alignment="center", vertical_alignment="center", gap="small"):
+    with st.container(key="lecture-keys-slides"):
         _move_button("Back", names, place - 1, ":material/arrow_back:", "Left")
-        st.markdown(f"{place + 1} of {len(slides)}", width="content")
         _move_button("On", names, place + 1, ":material/arrow_forward:", "Right")
-        st.button("Leave", key="presenter-leave", icon=":material/close:", on_click=_leave, shortcut="Esc")
+        _leave_buttons()
+    show_keys(KEYS)
+    with st.container(key="presenter-place"):
+        st.markdown(f"{place + 1} of {len(slides)}")
     with figure, errors_shown():
         _show(slides[place])
 
@@ -127,6 +141,11 @@ def _move_button(label: str, names: Sequence[str], to: int, icon: str, shortcut:
         on_click=_go,
         args=(names[to] if there else "",),
     )
+
+
+def _leave_buttons() -> None:
+    st.button("Leave", key="presenter-leave", icon=":material/close:", on_click=_leave, shortcut="Esc")
+    st.button("Leave too", key="presenter-leave-too", on_click=_leave, shortcut=KEY)
 
 
 def _begin(first: str) -> None:

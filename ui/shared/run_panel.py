@@ -23,27 +23,33 @@ _RESUMABLE = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
 _LOG_LINES_OF_A_DEAD_RUN = 8
 
 
-def show_live_run(run_id: str, body: Callable[[RunDetails], None] | None = None) -> None:
-    """State, progress and actions of a run; `body` draws what the page adds, again whenever there is news."""
+def show_live_run(run_id: str, body: Callable[[RunDetails], None] | None = None, *, named: bool = True) -> None:
+    """State, progress and actions of a run; `body` draws what the page adds, again whenever there is news.
+
+    Without `named` the page has its name as a title.
+    """
     show_actions(run_details(run_id))
-    keep_fresh(lambda: _show(run_id, body), lambda: is_active(run_details(run_id).status))
+    keep_fresh(lambda: _show(run_id, body, named), lambda: is_active(run_details(run_id).status))
 
 
-def _show(run_id: str, body: Callable[[RunDetails], None] | None) -> None:
+def _show(run_id: str, body: Callable[[RunDetails], None] | None, named: bool) -> None:
     run = run_details(run_id)
-    show_state_and_log(run)
+    show_state_and_log(run, named=named)
     if body is not None:
         body(run)
 
 
-def show_state_and_log(run: RunDetails) -> None:
+def show_state_and_log(run: RunDetails, *, named: bool = True) -> None:
     """The state in a line, and where a run ended badly why, with the last lines of its log."""
     status = run.status
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(status.state)
+        name = f"**{plain(run.name)}**" if named else ""
         where = f"on the cluster {plain(_cluster_of(run))}" if _cluster_of(run) else ""
-        st.markdown(" · ".join(filter(None, [f"**{plain(run.name)}**", plain(run.kind), where, _pace(status)])))
+        st.markdown(" · ".join(filter(None, [name, plain(run.kind), where, _pace(status)])))
     show_standing(replace(status, message="unmixing") if unmixes(run) else status, seconds_left(run.id))
+    for fault in run.faults:
+        st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
     if status.state in (RunState.FAILED, RunState.INTERRUPTED) and run.log:
         st.code("\n".join(run.log[-_LOG_LINES_OF_A_DEAD_RUN:]), language=None, wrap_lines=True)
 

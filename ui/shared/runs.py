@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import streamlit as st
 
@@ -17,7 +17,8 @@ from ui.shared.downloads import offer_file
 from ui.shared.formatting import duration, number, plain, shortened, signed, when
 from ui.shared.labels import section_labels
 from ui.shared.pace import seconds_left
-from ui.shared.store import RunDetails, exported_zip
+from ui.shared.pages import HOME, page_of
+from ui.shared.store import RunDetails, exported_zip, run_details
 
 PAGE_SIZE = 15
 FIGURES_SHOWN = 8
@@ -59,7 +60,7 @@ LOOKS = {
 }
 
 
-_OPENED = "opened-run"
+_OPENED, _BACK = "opened-run", "run-back-to"
 
 
 def is_active(status: Status) -> bool:
@@ -73,8 +74,7 @@ def show_state(state: RunState) -> None:
 
 
 def show_runs(runs: Sequence[RunSummary]) -> None:
-    """A page of the list, the newest first, each run with a way to its own address."""
-    follow_opened_run()
+    """A page of the list, the newest first, each run with a link to its page."""
     pages = math.ceil(len(runs) / PAGE_SIZE)
     listing = st.container(gap="xxsmall")
     page = st.pagination(pages, key="page", bind="query-params") if pages > 1 else 1
@@ -87,23 +87,41 @@ def show_runs(runs: Sequence[RunSummary]) -> None:
             _show_row(run, now)
 
 
+def show_run_link(run: RunSummary) -> None:
+    """The name of a run, which leads to its page."""
+    st.page_link(page_of(run.kind).file, label=f":primary[{plain(run.name)}]", query_params={"run": run.id})
+
+
 def open_run(run_id: str) -> None:
-    """Name a run in the address. A callback: a click whose rerun the list's own timer interrupts is not lost."""
-    st.query_params["run"] = run_id
-    st.session_state[_OPENED] = True
+    """A callback: a click whose rerun the list's own timer interrupts is not lost; see `follow_opened_run`."""
+    st.session_state[_OPENED] = run_id
 
 
-def follow_opened_run() -> None:
-    """Redraw the whole page after `open_run`: a callback inside a fragment redraws that fragment alone."""
-    if st.session_state.pop(_OPENED, False):
-        st.rerun()
+def follow_opened_run(back: str | None = None) -> None:
+    """Go where `open_run` said, as `go_to_run` does: a callback cannot."""
+    run_id = st.session_state.pop(_OPENED, None)
+    if run_id is not None:
+        go_to_run(run_id, back)
+
+
+def go_to_run(run_id: str, back: str | None = None) -> NoReturn:
+    """To the page of a run, which offers `back` as a way to this view of the home page."""
+    if back is not None:
+        st.session_state[_BACK] = (run_id, back, st.query_params.to_dict())
+    st.switch_page(page_of(run_details(run_id).kind).file, query_params={"run": run_id})
+
+
+def offer_way_back(run_id: str) -> None:
+    """Where `go_to_run` came from, if it led to this run."""
+    run, label, query = st.session_state.get(_BACK, (None, "", {}))
+    if run == run_id and st.button(label, key="run-back", icon=":material/arrow_back:"):
+        st.switch_page(HOME.file, query_params=query)
 
 
 def _show_row(run: RunSummary, now: datetime) -> None:
     name, state, progress, worked, created = st.columns(_LIST_COLUMNS, vertical_alignment="center")
-    # A button and not a link: Streamlit opens links to the page itself in a new tab, as a new session.
-    label = f"**:primary[{plain(run.name)}]**"
-    name.button(label, key=f"open-{run.id}", type="tertiary", on_click=open_run, args=(run.id,))
+    with name:
+        show_run_link(run)
     with state:
         show_state(run.status.state)
     with progress:
@@ -131,50 +149,36 @@ def show_progress(status: Status, left: float | None = None) -> None:
         st.markdown(message or steps)
 
 
-def show_run(run: RunDetails) -> None:
-    """One run: how it stands, what came out, what was asked for, its log, and its downloads."""
-    with st.container(horizontal=True, vertical_alignment="center"):
-        show_state(run.status.state)
-        st.markdown(_facts(run), width="content")
-    show_standing(run.status, seconds_left(run.id))
-    for fault in run.faults:
-        st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
-
+def show_numbers(run: RunDetails) -> None:
+    """What came out as single numbers, for kinds of runs that no page knows better."""
     figures = top_figures(run.result or run.last_metrics)
     if figures:
         st.subheader("Results" if run.result else "Latest measurement", anchor=False)
         _show_figures(figures)
-    if run.config:
-        st.subheader("Settings", anchor=False)
-        show_settings(run.config)
-    st.subheader("Log", anchor=False)
-    if run.log:
-        st.code("\n".join(run.log), language=None, wrap_lines=True)
-    else:
-        st.caption("Nothing has been written to the log yet.")
-
-    st.subheader("Download", anchor=False)
-    if run.command:
-        st.markdown("This command repeats the run:")
-        st.code(shlex.join(run.command), language=None, wrap_lines=True)
-    running = run.status.state is RunState.RUNNING
-    offer_file(
-        "Download as zip",
-        lambda: exported_zip(run.id),
-        f"{run.id}.zip",
-        key=f"zip-{run.id}",
-        icon=":material/download:",
-        disabled=running,
-        help="Available once the run has ended." if running else "The run and the runs it was made from.",
-    )
 
 
-def _facts(run: RunDetails) -> str:
-    now = datetime.now(UTC)
-    facts = [plain(run.kind), f"created {when(datetime.fromisoformat(run.created), now)}"]
-    if run.status.seconds:
-        facts.append(f"duration {duration(run.status.seconds)}")
-    return " · ".join(facts)
+def show_record(run: RunDetails) -> None:
+    """What every run can be asked for: settings, command and log, and all of it as a zip."""
+    with st.expander("Settings, command and log", key=f"more-{run.id}"):
+        if run.config:
+            show_settings(run.config)
+        if run.command:
+            st.markdown("This command repeats the run:")
+            st.code(shlex.join(run.command), language=None, wrap_lines=True)
+        if run.log:
+            st.code("\n".join(run.log), language=None, wrap_lines=True)
+        else:
+            st.caption("Nothing has been written to the log yet.")
+        running = run.status.state is RunState.RUNNING
+        offer_file(
+            "Run as zip",
+            lambda: exported_zip(run.id),
+            f"{run.id}.zip",
+            key=f"zip-{run.id}",
+            icon=":material/download:",
+            disabled=running,
+            help="Available once the run has ended." if running else "The run and the runs it was made from.",
+        )
 
 
 def show_standing(status: Status, left: float | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
@@ -21,18 +21,20 @@ _REFUSED = "strip-refused"
 _STYLE = """<style>
 .st-key-strip p { font-size: 0.82rem; line-height: 1.3; }
 .st-key-strip [data-testid="stCaptionContainer"] p { font-size: 0.75rem; }
+.st-key-strip [data-testid="stPageLink-NavLink"] { padding: 0; min-height: 0; }
+.st-key-strip [data-testid="stPageLink-NavLink"] p { white-space: normal; font-weight: 600; }
 .st-key-strip button { min-height: 1.6rem; padding: 0 0.4rem; }
 </style>"""
 
 
-def show_strip() -> None:
-    """Draw it, and keep it fresh beside whatever the page does."""
+def show_strip(run_pages: Mapping[str, str]) -> None:
+    """Draw it, and keep it fresh beside whatever the page does; `run_pages` are files of pages by kind of run."""
     with st.sidebar:
-        _strip()
+        _strip(run_pages)
 
 
 @st.fragment(run_every=STRIP_SECONDS)
-def _strip() -> None:
+def _strip(run_pages: Mapping[str, str]) -> None:
     # What is wrong with the store is said by the page itself.
     with st.container(key="strip", gap="xsmall"), contextlib.suppress(AfterimageError):
         found = queue_overview(RunStore(default_root()), recent_runs())
@@ -43,18 +45,18 @@ def _strip() -> None:
             return
         st.html(_STYLE)
         for run in found.running[:MOST_SHOWN]:
-            _show_running(run)
+            _show_running(run, run_pages)
         _show_more(len(found.running), "running")
         if found.waiting:
             st.markdown(f"**{len(found.waiting)} waiting**")
         for waiting in found.waiting[:MOST_SHOWN]:
-            _show_waiting(waiting)
+            _show_waiting(waiting, run_pages)
         _show_more(len(found.waiting), "waiting")
 
 
-def _show_running(run: RunSummary) -> None:
+def _show_running(run: RunSummary, run_pages: Mapping[str, str]) -> None:
     with st.container(border=True, gap="xsmall"):
-        st.markdown(f"**{plain(run.name)}**")
+        _show_name(run, run_pages)
         left = seconds_left(run.id)
         facts = [duration(run.status.seconds), "" if left is None else f"about {duration(left)} left"]
         text = " · ".join(filter(None, facts))
@@ -74,10 +76,10 @@ def _show_running(run: RunSummary) -> None:
         )
 
 
-def _show_waiting(waiting: Waiting) -> None:
+def _show_waiting(waiting: Waiting, run_pages: Mapping[str, str]) -> None:
     run = waiting.run
     with st.container(border=True, gap="xsmall"):
-        st.markdown(plain(run.name))
+        _show_name(run, run_pages)
         st.caption(f"{plain(waiting.why)} · for {duration(waiting.seconds)}")
         with st.container(horizontal=True, gap="small"):
             st.button(
@@ -99,6 +101,13 @@ def _show_waiting(waiting: Waiting) -> None:
                 args=(run.id,),
                 help=f"Take {plain(run.name)} out of the queue; it can be resumed.",
             )
+
+
+def _show_name(run: RunSummary, run_pages: Mapping[str, str]) -> None:
+    if run.kind in run_pages:
+        st.page_link(run_pages[run.kind], label=plain(run.name), query_params={"run": run.id})
+    else:
+        st.markdown(plain(run.name))
 
 
 def _show_more(count: int, what: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from recon_core.analysis.leakage import LeakPanel
-from recon_core.analysis.studies import AlignedGrid, StudyTable
+from recon_core.analysis.studies import AlignedGrid, Measure, StudyTable
 from recon_core.config import parse_config
 from recon_core.store import Run, RunStore, default_root
 from recon_core.studies.catalogue import CATALOGUE, StudySize
@@ -19,8 +19,10 @@ from recon_core.studies.record import FILE
 from recon_core.studies.results import StudyResults, aligned, scatters, study_results
 from ui.shared.cached import open_run, run_read, store_read
 
-PICTURES = 60
+PICTURES = 200
 """Pairs shown of one model, at most."""
+BEST_PAIRS = 20
+"""And on a slide."""
 
 
 @store_read(keep=4, seconds=600, spinner="Estimating how long each study takes on this machine …")
@@ -82,6 +84,17 @@ class ModelPictures:
 
 def pictures_of(results: StudyResults, cell: str) -> ModelPictures:
     return _pictures(results.run_id, _picture_version(results), cell, _results=results)
+
+
+def best_pictures(results: StudyResults) -> tuple[str, AlignedGrid] | None:
+    """The images of the model with the largest share reconstructed, under the name of its value; None without any."""
+    shares = {row.cell: row.value(Measure.SHARE) for row in results.table.finished}
+    for cell in sorted((cell for cell in shares if shares[cell]), key=lambda cell: -(shares[cell] or 0.0)):
+        grid = pictures_of(results, cell).grid
+        if grid is not None:
+            row = results.row(cell)
+            return ", ".join([*filter(None, (row.panel, row.point)), f"seed {row.seed}"]), grid.first(BEST_PAIRS)
+    return None
 
 
 @store_read(keep=48, shared=True)

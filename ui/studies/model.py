@@ -7,7 +7,7 @@ import math
 import streamlit as st
 
 from recon_core.analysis.leakage import LeakAxis, LeakPanel
-from recon_core.analysis.studies import AlignedGrid, StudyRow
+from recon_core.analysis.studies import AlignedGrid, AlignedRow, StudyRow
 from recon_core.plots.leakage import frame_of, plot_leakage
 from recon_core.plots.sheet import sheet
 from recon_core.plots.style import conditions
@@ -16,16 +16,15 @@ from recon_core.studies.results import StudyResults, threshold_of
 from ui.shared.figures import show_figure
 from ui.shared.formatting import plain
 from ui.shared.mosaic import Tile, show_mosaic
-from ui.shared.pages import ANALYZE, MATCH, RECONSTRUCT, TRAIN
+from ui.shared.pages import ANALYZE, MATCH
+from ui.shared.pair_view import Pair, PairSet, match_link, score_facts
+from ui.shared.runs import go_to_run
 from ui.studies.cached import pictures_of
 
 _TILE, _HEIGHT = 64, 400  # pixels
+SCATTER = "s_scatter"
 _FEW_PAIRS = 14  # more are shown in a box that scrolls
-_RUN_PAGES = {
-    "train": ("Training", TRAIN),
-    "attack": ("Attack", RECONSTRUCT),
-    "floor": ("Untrained network", RECONSTRUCT),
-}
+_STEPS = {"train": "Training", "attack": "Attack", "floor": "Untrained network", "match": "Matching"}
 
 
 def model_label(row: StudyRow) -> str:
@@ -85,39 +84,64 @@ def _show_links(row: StudyRow) -> None:
                 st.switch_page(ANALYZE.file)
             if st.button("Match", key="s_to_match", icon=":material/compare:", type="tertiary"):
                 st.switch_page(MATCH.file, query_params={"from": there["match"]})
-        for step, (label, page) in _RUN_PAGES.items():
-            if step in there and st.button(label, key=f"s_to_{step}", type="tertiary"):
-                st.switch_page(page.file, query_params={"run": there[step]})
+        for step, label in _STEPS.items():
+            if step in there and st.button(label, key=f"s_run_{step}", type="tertiary"):
+                go_to_run(there[step])
 
 
 def _show_pairs(grid: AlignedGrid) -> None:
+    st.caption("Training image above its reconstruction, best first; ticked where good. A click opens the pair.")
     row = grid.rows[0]
-    st.caption("Training image above its reconstruction, best first; ticked where good.")
     with st.container(height="content" if len(grid.ids) <= _FEW_PAIRS else _HEIGHT, border=False):
         show_mosaic(
             sheet(grid.originals, row.images),
             [
-                Tile(
-                    place,
-                    "–" if math.isnan(score) else f"{score:.2f}",
-                    f"image {image}, " + ("no candidate" if math.isnan(score) else f"SSIM {score:.3f}"),
-                    bool(good),
-                )
-                for place, (image, score, good) in enumerate(
-                    zip(grid.ids.tolist(), row.ssim.tolist(), grid.good(row), strict=True)
+                Tile(sample, "–" if math.isnan(score) else f"{score:.2f}", title, bool(good))
+                for sample, score, title, good in zip(
+                    row.samples.tolist(), row.ssim.tolist(), titles(grid, row), grid.good(row), strict=True
                 )
             ],
             key="s_pairs",
             name="Training images above their reconstructions",
             tile_pixels=_TILE,
+            pairs=row_pairs(grid, row),
+            chart=SCATTER,
         )
+
+
+def titles(grid: AlignedGrid, row: AlignedRow) -> list[str]:
+    """What is said of each picture of a row."""
+    return [
+        f"image {image}, " + ("no candidate" if math.isnan(score) else f"SSIM {score:.3f}")
+        for image, score in zip(grid.ids.tolist(), row.ssim.tolist(), strict=True)
+    ]
+
+
+def row_pairs(grid: AlignedGrid, row: AlignedRow) -> PairSet:
+    """What the pictures of a row open, by the model's own number of each training image."""
+    return PairSet(
+        [
+            Pair(
+                sample,
+                f"Image {image}" + (f" at {row.label}" if len(grid.rows) > 1 else ""),
+                place,
+                place,
+                score_facts(score, grid.threshold),
+                match_link(row.run_id, sample),
+            )
+            for place, (sample, image, score) in enumerate(
+                zip(row.samples.tolist(), grid.ids.tolist(), row.ssim.tolist(), strict=True)
+            )
+            if sample >= 0
+        ]
+    )
 
 
 def _show_points(row: StudyRow, panel: LeakPanel, threshold: float) -> None:
     show_figure(
         plot_leakage(panel.scatter, LeakAxis.MARGIN, panel.class_names, panel.settings, threshold),
         name=f"scatter-{row.runs['match']}",
-        key="s_scatter",
+        key=SCATTER,
         table=frame_of(panel.scatter, panel.class_names),
         height=_HEIGHT,
         show_title=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -10,22 +9,27 @@ from functools import partial
 import pandas as pd
 import plotly.graph_objects as go
 
-from recon_core.plots.sheet import png
 from recon_core.plots.style import literal
 from recon_core.studies.claims import verdicts
 from recon_core.studies.figures import StudyFigure
 from recon_core.studies.findings import overview
 from recon_core.studies.results import StudyResults
+from ui.shared.picture_slides import best_pairs_figure, strips_figure
 from ui.shared.presenter import Slide, SlideTable
+from ui.studies.cached import best_pictures
 
 CLAIMS = "claims"
 AGREEMENT = {True: "✓ agrees", False: "✗ does not agree", None: "? not decided yet"}
-_LABEL_GAP = 1.0  # pixels
 _FIRST_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 
 
 def study_slides(results: StudyResults, shown: Sequence[StudyFigure]) -> list[Slide]:
     slides = [Slide(item.name, partial(_slide, item)) for item in shown]
+    best = best_pictures(results) if shown else None
+    if best is not None:
+        label, grid = best
+        title = f"The best pairs of the model that gives most away: {label}"
+        slides.insert(1, Slide("best-pairs", partial(best_pairs_figure, grid, title)))
     if shown and results.plan.claims:
         slides.append(Slide(CLAIMS, lambda: claims_table(results)))
     return slides
@@ -42,35 +46,8 @@ def slide_figure(item: StudyFigure) -> go.Figure:
         said = figure.layout.title.subtitle.text or ""
         caption = literal(_FIRST_SENTENCE.split(item.finding)[0]) + (f" ({said})" if said else "")
     else:
-        figure, caption = _strips_figure(item), literal(item.finding)
+        figure, caption = strips_figure(item.strips), literal(item.finding)
     figure.update_layout(title={"text": literal(item.heading), "subtitle": {"text": caption}})
-    return figure
-
-
-def _strips_figure(item: StudyFigure) -> go.Figure:
-    figure, centres, top = go.Figure(), [], 0.0
-    width = max(strip.picture.shape[1] for strip in item.strips)
-    for strip in item.strips:
-        high, wide = strip.picture.shape[:2]
-        source = f"data:image/png;base64,{base64.b64encode(png(strip.picture)).decode('ascii')}"
-        figure.add_layout_image(
-            source=source, xref="x", yref="y", x=0, y=top, sizex=wide, sizey=high, sizing="stretch", layer="above"
-        )
-        centres.append(top + high / 2)
-        top += high + _LABEL_GAP
-    # Without a point there would be no axes to place the pictures by.
-    figure.add_scatter(x=[0, width], y=[0, top], mode="markers", opacity=0, hoverinfo="skip", showlegend=False)
-    figure.update_xaxes(range=[0, width], visible=False, constrain="domain")
-    figure.update_yaxes(
-        range=[top, 0],
-        tickvals=centres,
-        ticktext=[literal(strip.label) for strip in item.strips],
-        showgrid=False,
-        zeroline=False,
-        scaleanchor="x",
-        constrain="domain",
-        automargin=True,
-    )
     return figure
 
 

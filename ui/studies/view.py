@@ -9,6 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from recon_core.analysis.studies import AlignedGrid
 from recon_core.plots.sheet import png
 from recon_core.plots.style import ORANGE
 from recon_core.store import RunStore, default_root
@@ -25,11 +26,12 @@ from ui.shared.figures import figure_texts, show_figure, table_csv
 from ui.shared.formatting import plain
 from ui.shared.presenter import is_presenting, offer_presenting, present
 from ui.shared.run_panel import show_live_run
-from ui.shared.runs import is_active
+from ui.shared.runs import is_active, show_record
 from ui.shared.store import RunDetails, run_details
 from ui.studies.cached import figures_of, results_of
 from ui.studies.model import model_label, show_model
 from ui.studies.slides import AGREEMENT, study_slides
+from ui.studies.strips import show_aligned
 
 SHOW, MODEL = "s_show", "s_model"
 FINDINGS, TABLE = "findings", "table"
@@ -60,6 +62,7 @@ def show_study(run_id: str) -> None:
         _show_table(results)
     else:
         _show_study_figure(results, next(item for item in shown if item.name == choice))
+    show_record(run_details(run_id))
 
 
 def _show_heading(results: StudyResults, shown: tuple[StudyFigure, ...], choice: str | None) -> None:
@@ -121,6 +124,8 @@ def _show_study_figure(results: StudyResults, item: StudyFigure) -> None:
     st.markdown(plain(item.finding))
     if item.shown is not None:
         _show_item_table(item)
+    elif isinstance(item.table, AlignedGrid):
+        show_aligned(item.table, key=f"s_strip_{item.name}")
     elif item.figure is None:
         st.html(strips_html(item))
     elif cells_of(item.figure, results):

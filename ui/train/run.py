@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -30,8 +29,7 @@ from ui.shared.downloads import offer_file
 from ui.shared.figures import show_figure
 from ui.shared.formatting import plain, signed
 from ui.shared.pages import RECONSTRUCT
-from ui.shared.runs import show_settings
-from ui.shared.store import RunDetails, exported_zip
+from ui.shared.store import RunDetails
 from ui.train.cached import SampleFacts, measured, samples_of
 
 _HEIGHT = 340
@@ -54,7 +52,7 @@ def show_network(run: RunDetails) -> None:
         _show_inferred(run)
     else:
         _show_training(run)
-    _show_downloads(run)
+    _offer_measurements(run)
 
 
 def choose_time_axis(curves: list[TrainingCurves], key: str) -> TimeAxis:
@@ -198,31 +196,12 @@ def show_architecture(architecture: Architecture, notes: Sequence[str]) -> None:
         )
 
 
-def _show_downloads(run: RunDetails) -> None:
-    running = run.status.state is RunState.RUNNING
-    with st.container(horizontal=True):
+def _offer_measurements(run: RunDetails) -> None:
+    if run.kind == "train":
         offer_file(
-            "Run as zip",
-            lambda: exported_zip(run.id),
-            f"{run.id}.zip",
-            key=f"zip-{run.id}",
-            icon=":material/download:",
-            disabled=running,
-            help="Available once the run has ended." if running else "The run and the runs it was made from.",
+            "Measurements as CSV",
+            lambda: csv_text(pd.DataFrame(RunStore(default_root()).open(run.id).metrics())),
+            f"{run.id}-metrics.csv",
+            key=f"csv-{run.id}",
+            disabled=not run.last_metrics,
         )
-        if run.kind == "train":
-            offer_file(
-                "Measurements as CSV",
-                lambda: csv_text(pd.DataFrame(RunStore(default_root()).open(run.id).metrics())),
-                f"{run.id}-metrics.csv",
-                key=f"csv-{run.id}",
-                disabled=not run.last_metrics,
-            )
-    with st.expander("Settings, command and log", key=f"more-{run.id}"):
-        if run.config:
-            show_settings(run.config)
-        if run.command:
-            st.markdown("This command repeats the run:")
-            st.code(shlex.join(run.command), language=None, wrap_lines=True)
-        if run.log:
-            st.code("\n".join(run.log), language=None, wrap_lines=True)

@@ -10,7 +10,8 @@ import streamlit as st
 
 from recon_core.plots.sheet import sheet
 from recon_core.views.live_match import PairView
-from ui.shared.mosaic import described, whole_scale
+from ui.shared.mosaic import whole_scale
+from ui.shared.pair_view import described_sheet
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -25,7 +26,7 @@ def show_thumbnails(view: PairView, chart: str, *, key: str) -> None:
     """For the chart under that key, whose points' customdata begins with the number of a training image."""
     if len(view.ssim) <= MOST_IMAGES:
         pictures = sheet(view.images, view.reconstructions)
-        data = {"sheet": described(pictures), "scale": whole_scale(pictures, _PIXELS), "chart": chart}
+        data = {"sheet": described_sheet(pictures), "scale": whole_scale(pictures, _PIXELS), "chart": chart}
         _component()(key=key, data=data)
 
 

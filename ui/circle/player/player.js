@@ -112,7 +112,7 @@ class Player {
     on('.back', 'click', () => this.step(-1));
     on('.next', 'click', () => this.step(1));
     on('.scrub', 'input', event => this.jump(event.target.value / 1000 * this.line.length));
-    on('.speed', 'change', event => { this.speed = Number(event.target.value); this.remember(); });
+    on('.speed', 'change', event => this.pace(Number(event.target.value)));
     this.root.addEventListener('keydown', event => this.press(event));
     // In a lecture there is nothing else on the page that keys could mean; two circles follow the first.
     this.heard = event => { if (this.hears(event)) this.press(event); };
@@ -147,9 +147,16 @@ class Player {
   change(direction) {
     const select = this.find('.speed');
     select.selectedIndex = clamp(select.selectedIndex + direction, 0, select.options.length - 1);
-    this.speed = Number(select.value);
-    this.remember();
-    this.root.dataset.speed = this.speed;
+    this.pace(Number(select.value));
+  }
+
+  pace(speed) {
+    for (const one of this.together.length ? this.together : [this]) {
+      one.speed = speed;
+      one.find('.speed').value = String(speed);
+      one.remember();
+      one.root.dataset.speed = speed;
+    }
   }
 
   // A rerun of the page comes here as well: whatever has not changed goes on undisturbed.
@@ -257,15 +264,34 @@ class Player {
     this.settle();
   }
 
-  // Two circles side by side tell the same part of the story.
-  settle() {
+  // Two circles side by side tell the same part of the story, on the clock of the first that plays.
+  get together() {
+    return [...players.values()].filter(one => one.mode === 'recording' && this.mode === 'recording'
+      && one.line.parts.length === this.line.parts.length);
+  }
+
+  get leader() { return this.together.find(one => one.playing) ?? this; }
+
+  // The others to where this one is.
+  lead() {
     const place = this.line.parts.findLastIndex(part => part.start <= this.time);
     const { start, length } = this.line.parts[place];
-    for (const other of players.values()) {
-      if (other.mode !== 'recording' || other.line.parts.length !== this.line.parts.length) continue;
+    for (const other of this.together) {
+      if (other === this) continue;
       const part = other.line.parts[place];
-      if (other !== this) other.time = part.start + clamp((this.time - start) / length, 0, 1) * part.length;
-      other.playing = this.playing;
+      other.time = part.start + clamp((this.time - start) / length, 0, 1) * part.length;
+      other.beat();
+    }
+  }
+
+  settle() {
+    this.lead();
+    this.settleAt(this.playing);
+  }
+
+  settleAt(playing) {
+    for (const other of this.together) {
+      other.playing = playing;
       other.remember();
       other.beat();
     }
@@ -336,14 +362,14 @@ class Player {
       this.last = now;
       let more;
       if (this.mode === 'recording') {
-        if (this.playing) this.time += passed / 1000 * this.speed;
+        if (this.playing && this.leader === this) this.time += passed / 1000 * this.speed;
         if (this.time >= this.line.length && this.playing) {
           this.time = this.line.length;
-          this.playing = false;
-          this.remember();
+          this.settleAt(false);
         }
         more = this.playing;
         if (more && this.draws % 30 === 0) this.remember();
+        if (this.playing && this.leader === this) this.lead();
         this.draw(this.moment(this.time));
       } else {
         const share = this.still.matches ? 1 : clamp((now - this.glide.began) / LIVE_TWEEN, 0, 1);

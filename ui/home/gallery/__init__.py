@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -12,6 +11,16 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from recon_core.plots.sheet import Sheet
+from ui.shared.pair_view import (
+    PAIRS_CSS,
+    PAIRS_HTML,
+    PAIRS_JS,
+    PairSet,
+    described_pairs,
+    described_sheet,
+    follow_to_match,
+    match_asked,
+)
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -41,11 +50,16 @@ class Gallery:
     reconstructions: Sheet | None = None
     candidates: Sheet | None = None
     candidates_title: str = ""
+    opened: PairSet | None = None
+    """What a click on one of `pairs` opens, by training image; its pictures are the gallery's own."""
+    alone: PairSet | None = None
+    """What a click on a candidate opens, by its place; its training images are the gallery's own."""
 
 
 def show_gallery(gallery: Gallery, *, key: str) -> None:
     """Draw it. With the same `key` pairs glide from where they were to where they are now."""
-    _component()(key=key, data=described(gallery))
+    _component()(key=key, data=described(gallery), on_match_change=match_asked(key))
+    follow_to_match()
 
 
 def described(gallery: Gallery) -> dict[str, Any]:
@@ -58,15 +72,19 @@ def described(gallery: Gallery) -> dict[str, Any]:
         "pairs": [asdict(pair) for pair in gallery.pairs],
         "pairs_title": gallery.pairs_title,
         "candidates_title": gallery.candidates_title,
+        "opened": described_pairs(gallery.opened),
+        "alone": described_pairs(gallery.alone),
     }
 
 
 def _sheet(sheet: Sheet | None) -> dict[str, Any] | None:
-    return None if sheet is None else {**asdict(sheet), "png": base64.b64encode(sheet.png).decode()}
+    return None if sheet is None else described_sheet(sheet)
 
 
 # Registered when first drawn, once for a process.
 @cache
 def _component() -> ComponentRenderer:
     html, css, js = ((_FOLDER / f"gallery.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return st.components.v2.component("afterimage_gallery", html=html, css=css, js=js)
+    return st.components.v2.component(
+        "afterimage_gallery", html=html + PAIRS_HTML, css=css + PAIRS_CSS, js=PAIRS_JS + js
+    )

@@ -8,12 +8,13 @@ const SMALL_GAP = 2; // pixels of a candidate's picture
 
 const galleries = new Map();
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setTriggerValue }) {
   let gallery = galleries.get(parentElement);
   if (!gallery) {
-    gallery = new Gallery(parentElement.querySelector('.gallery'));
+    gallery = new Gallery(parentElement.querySelector('.gallery'), parentElement.querySelector('.pair-view'));
     galleries.set(parentElement, gallery);
   }
+  gallery.viewer.tell = query => setTriggerValue('match', query);
   gallery.show(data);
   return () => { gallery.leave(); galleries.delete(parentElement); };
 }
@@ -24,8 +25,10 @@ async function decoded(png) {
 }
 
 class Gallery {
-  constructor(root) {
+  constructor(root, dialog) {
     this.root = root;
+    this.viewer = new PairViewer(dialog);
+    this.wire(root.querySelector('.candidates'));
     this.box = root.querySelector('.pairs');
     this.sheets = new Map(); // by name: what was sent and the picture it holds
     this.pairs = new Map(); // by training image
@@ -34,6 +37,33 @@ class Gallery {
   }
 
   leave() { this.resized.disconnect(); }
+
+  // A click on a candidate opens it, Enter the first; arrow keys lead to the others.
+  wire(canvas) {
+    canvas.onclick = event => {
+      if (!this.data?.alone) return;
+      const { tile_width: width, tile_height: height } = this.data.candidates;
+      const scale = canvas.width / canvas.clientWidth;
+      const column = Math.floor(event.offsetX * scale / (width + SMALL_GAP));
+      const row = Math.floor(event.offsetY * scale / (height + SMALL_GAP));
+      this.open('alone', row * SMALL_ACROSS + column);
+    };
+    canvas.onkeydown = event => { if (event.key === 'Enter') this.open('alone', 0); };
+  }
+
+  open(which, id) {
+    this.which = which;
+    this.showPairs();
+    this.viewer.open(id);
+  }
+
+  // The gallery's own pictures are sent once.
+  showPairs() {
+    const found = this.data?.[this.which];
+    if (!found) return;
+    const { images, reconstructions } = this.data;
+    this.viewer.show({ ...found, images, reconstructions: found.reconstructions ?? reconstructions });
+  }
 
   async show(data) {
     this.asked = data;
@@ -46,6 +76,7 @@ class Gallery {
     this.draw();
     this.drawCandidates();
     this.lay();
+    this.showPairs();
     const state = this.root.dataset;
     state.good = data.pairs.filter(pair => pair.good).length;
     state.pairs = data.reconstructions ? data.pairs.length : 0;
@@ -84,6 +115,8 @@ class Gallery {
       element.classList.toggle('good', pair.good);
       element.setAttribute('aria-label', pair.title);
       element.title = pair.title;
+      element.disabled = !this.data.opened;
+      element.onclick = () => this.open('opened', pair.sample);
       const [above, below] = element.querySelectorAll('canvas');
       this.paint(above, this.tile('images', pair.sample));
       if (reconstructions) this.paint(below, this.tile('reconstructions', place));
@@ -92,9 +125,9 @@ class Gallery {
   }
 
   make(width, height) {
-    const element = document.createElement('div');
+    const element = document.createElement('button');
+    element.type = 'button';
     element.className = 'pair';
-    element.setAttribute('role', 'img');
     const frame = document.createElement('div');
     frame.className = 'frame';
     for (let count = 0; count < 2; count++) {
@@ -129,6 +162,8 @@ class Gallery {
       pen.drawImage(picture, left, top, w, h, place % across * width, Math.floor(place / across) * height, w, h);
     }
     canvas.setAttribute('aria-label', this.data.candidates_title);
+    canvas.classList.toggle('clickable', Boolean(this.data.alone));
+    if (this.data.alone) canvas.tabIndex = 0; else canvas.removeAttribute('tabindex');
   }
 
   // Ten pairs a row, enlarged as far as there is room; to a whole factor where it does not cost too much of it.

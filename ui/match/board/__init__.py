@@ -14,7 +14,9 @@ import streamlit as st
 
 from recon_core.plots.sheet import Sheet, sheet
 from recon_core.views.live_match import Merged, ScoreLists
-from ui.shared.mosaic import MOSAIC_CSS, MOSAIC_JS, described
+from ui.shared.lecture import is_lecture
+from ui.shared.mosaic import MOSAIC_CSS, MOSAIC_JS
+from ui.shared.pair_view import described_sheet
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -90,7 +92,7 @@ def show_board(
 
     _component()(
         key=key,
-        data={**as_sent(board), "threshold": threshold, "slider": slider},
+        data={**as_sent(board), "threshold": threshold, "slider": slider, "lecture": is_lecture()},
         on_threshold_change=moved,
         on_picked_change=picked,
     )
@@ -109,7 +111,7 @@ def as_sent(board: Board) -> dict[str, Any]:
             "held_out": None if scores.held_out is None else _numbers(scores.held_out),
         },
         "texts": {name: text._asdict() for name, text in board.texts.items()},
-        "sheet": described(board.sheet),
+        "sheet": described_sheet(board.sheet),
         "tiles": [{"id": pair.id, "title": pair.title, "score": _number(pair.score)} for pair in board.pairs],
         "chosen": board.chosen,
         "nothing": board.nothing,
@@ -143,7 +145,7 @@ def _answer(found: Merged, shown: Sequence[int], value: float) -> dict[str, Any]
         "ssim": _numbers(found.ssim),
         "nearest": found.nearest.tolist(),
         "shown": list(shown),
-        "below": described(pictures),
+        "below": described_sheet(pictures),
     }
 
 

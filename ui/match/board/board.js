@@ -67,6 +67,7 @@ class Board {
     if (answered) this.sent = null;
     const held = this.dragging || this.sent !== null || this.sliding;
     this.data = data;
+    this.root.classList.toggle('lecture', data.lecture);
     this.followSliders();
     this.asked = null;
     if (this.wanted === data.merging.value || !this.held) this.live = this.wanted = null;
@@ -298,7 +299,7 @@ class Board {
     const host = this.parent.getRootNode().host ?? this.parent;
     const page = host.closest('[data-testid=stMain]');
     const top = this.root.getBoundingClientRect().top + (page?.scrollTop ?? window.scrollY);
-    const room = `${Math.max(LOWEST, Math.floor(window.innerHeight - top - 34))}px`;
+    const room = `${Math.max(LOWEST, Math.floor(window.innerHeight - top - 38))}px`;
     if (this.root.style.getPropertyValue('--room') !== room) this.root.style.setProperty('--room', room);
     if (this.data && this.threshold !== null) this.draw();
   }
