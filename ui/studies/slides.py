@@ -29,7 +29,7 @@ def study_slides(results: StudyResults, shown: Sequence[StudyFigure]) -> list[Sl
     if best is not None:
         label, grid = best
         title = f"The best pairs of the model that gives most away: {label}"
-        slides.insert(1, Slide("best-pairs", partial(best_pairs_figure, grid, title)))
+        slides.append(Slide("best-pairs", partial(best_pairs_figure, grid, title)))
     if shown and results.plan.claims:
         slides.append(Slide(CLAIMS, lambda: claims_table(results)))
     return slides
