@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,7 @@ class TestOneModel:
         assert headings(app) == ["4 of 6 training images reconstructed"]
         said = texts(app)
         assert "the mean image alone matches 0, an untrained network 0, 0 of 6 held-out images match" in said
+        assert re.search(r"good are \d+ with the papers' 3x3 window \(chance level \d+\)", said)
         assert "SSIM (Wang, 11x11 window), B = 1.1, buzaglo protocol, good above 0.5" in said
         points = [row for trace in figure_in(app)["data"] for row in trace["customdata"]]
         assert sorted(int(row[0]) for row in points) == [0, 1, 2, 3, 4, 5]

@@ -57,6 +57,8 @@ def _show_count(found: Leakage, threshold: float) -> None:
         controls.append(f"an untrained network {count.floor_untrained}")
     if count.non_members is not None:
         controls.append(f"{count.non_members} of {count.non_members_of} held-out images match")
+    if count.other is not None:
+        controls.append(f"good are {count.other}")
     if count.capped:
         controls.append(f"{count.capped} merges reached their limit and may be overstated")
     scatter = found.panel.scatter
