@@ -51,6 +51,7 @@ from recon_core.studies.results_files import BOOK
 from recon_core.studies.results_page import markdown, page_html
 from recon_core.studies.study import StudyConfig
 
+_VERSIONS = ("afterimage", "torch")  # whose counts may differ
 _LABEL_WIDTH = 190  # pixels beside a strip
 _COLOURS = 64  # of a drawn figure; a sheet of images takes 256
 
@@ -127,7 +128,8 @@ def _origin(store: RunStore, results: StudyResults) -> Origin:
         attack=" and ".join(recipes) + span,
         hardware=str((run.result() or {}).get("hardware", "not recorded")),
         seconds=seconds,
-        made=run.created[:10],
+        made=f"{run.created[:16].replace('T', ' ')} UTC",
+        versions=", ".join(f"{name} {run.versions[name]}" for name in _VERSIONS if name in run.versions),
     )
 
 

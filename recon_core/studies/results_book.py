@@ -43,7 +43,9 @@ class Origin(Frozen):
     seconds: float
     """Of all its runs together, each on one thread."""
     made: str
-    """The day it was begun."""
+    """When it was begun; an attack can find more in a later version."""
+    versions: str = ""
+    """Of the program and of what computes in it; empty where nobody wrote them down."""
 
 
 class AnswerVerdict(Frozen):

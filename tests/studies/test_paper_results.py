@@ -121,6 +121,7 @@ def test_an_entry_says_who_made_it_and_what_it_found(built: tuple[RunStore, str]
     assert "2 seeds of each" in decay
     assert re.search(r"\d+ CPU cores? \(", decay)
     assert "attack fast, m = " in decay
+    assert f"afterimage {store.open(run_id).versions['afterimage']}, torch " in decay
     for verdict in verdicts(study_results(store, run_id)):
         assert f"{verdict.claim.text} **{MARKS[verdict.agrees]}**: {verdict.sentence}." in decay
     pictures = re.findall(r"!\[.*\]\((results/.*\.png)\)", decay)
