@@ -52,6 +52,7 @@ from recon_core.studies.results_page import markdown, page_html
 from recon_core.studies.study import StudyConfig
 
 _VERSIONS = ("afterimage", "torch")  # whose counts may differ
+_OWN_FIGURES = ("good", "images", "tradeoff")
 _LABEL_WIDTH = 190  # pixels beside a strip
 _COLOURS = 64  # of a drawn figure; a sheet of images takes 256
 
@@ -62,7 +63,7 @@ def results_entries() -> tuple[PaperFigure, ...]:
     own = (study for study in CATALOGUE.values() if study.name not in asked)
     return (
         *PAPER_FIGURES,
-        *(PaperFigure(OURS, (study.title,), study.about, study.name, ("good", "images")) for study in own),
+        *(PaperFigure(OURS, (study.title,), study.about, study.name, _OWN_FIGURES) for study in own),
     )
 
 
