@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from recon_core.config import Task
 from recon_core.data import signs_of
@@ -27,6 +28,8 @@ from recon_core.losses import LOSSES, LossFunction
 MAX_GROUPS = 4
 # Stands for e^s where that underflows; any number whose log1p is itself would do.
 _TINY = 1e-30
+# From here on softplus(s) is s to rounding.
+_LARGE = 30.0
 
 
 class Rows(NamedTuple):
@@ -138,11 +141,15 @@ class Loss:
         one_row = q.shape[1] == 1
         s = -q[:, 0] if one_row else (-q).logsumexp(1)
         top = s.amax()
-        scaled = (s - top).exp_()
-        power = s.exp_().clamp_min_(_TINY)
-        total = (power.log1p() / power).mul_(scaled).sum()
-        weights = scaled.div_(power.add_(1.0)).div_(total)[:, None]
-        log_mean = (total / self.n).log_().add_(top)
+        if float(top) > _LARGE:  # e^s would overflow, and nothing is small
+            total = softplus(s).sum()
+            weights, log_mean = (s.sigmoid() / total)[:, None], (total / self.n).log_()
+        else:
+            scaled = (s - top).exp_()
+            power = s.exp_().clamp_min_(_TINY)
+            total = (power.log1p() / power).mul_(scaled).sum()
+            weights = scaled.div_(power.add_(1.0)).div_(total)[:, None]
+            log_mean = (total / self.n).log_().add_(top)
         return LogLoss(log_mean, weights if one_row else weights * (-q).softmax(1))
 
     def log_mean_loss(self, q: Tensor) -> Tensor:

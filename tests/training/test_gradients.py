@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -126,6 +128,14 @@ def test_log_loss_survives_where_the_loss_underflows() -> None:
     # log((e^-5000 + e^-5001) / 2) by hand.
     assert float(log_mean) == pytest.approx(-5000 + 0.31326 - 0.69315, abs=1e-3)
     torch.testing.assert_close(weights[:, 0], torch.tensor([0.731059, 0.268941]), rtol=1e-3, atol=0)
+
+
+def test_log_loss_survives_a_sample_far_on_the_wrong_side() -> None:
+    loss = Loss("logistic", torch.tensor([1, 1]))
+    log_mean, weights = loss.log_loss(torch.tensor([[-5000.0], [3.0]]))
+    # softplus(5000) = 5000, and the other sample hardly counts.
+    assert float(log_mean) == pytest.approx(math.log(5000.0486 / 2), abs=1e-4)
+    torch.testing.assert_close(weights[:, 0], torch.tensor([2e-4, 9.4849e-6]), rtol=1e-3, atol=0)
 
 
 def test_directions_of_rows_are_their_gradients() -> None:

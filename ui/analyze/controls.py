@@ -87,11 +87,11 @@ def choose_view() -> View:
 
 def _choose_run() -> AnalysedRun | None:
     """The run that is looked at alone: the newest match run, unless chosen."""
-    found = {run.run: run for run in runs_to_analyse()}
+    found, names = {run.run: run for run in runs_to_analyse()}, _names()
     chosen = st.selectbox(
         "Run",
         list(found),
-        format_func=lambda run_id: _words(found[run_id]) if run_id in found else run_id,
+        format_func=lambda run_id: names.get(run_id, run_id),
         key="a_run",
         help="Match runs are shown as they were matched. Reconstructions that were never matched are matched now, with "
         "the newest attack on an untrained network as their chance level.",
@@ -103,13 +103,13 @@ def _choose_run() -> AnalysedRun | None:
 
 def _choose_runs() -> list[AnalysedRun]:
     """Those put side by side: the newest match run of each model, unless chosen."""
-    found = {run.run: run for run in runs_to_analyse() if not run.planar}
+    found, names = {run.run: run for run in runs_to_analyse() if not run.planar}, _names()
     usual = [model.match_run for model in models() if model.match_run in found][:MOST_PANELS]
     chosen = st.multiselect(
         "Runs on images, one for each panel",
         list(found),
         default=usual,
-        format_func=lambda run_id: _words(found[run_id]) if run_id in found else run_id,
+        format_func=lambda run_id: names.get(run_id, run_id),
         key="a_runs",
         max_selections=MOST_PANELS,
         placeholder="Choose runs",
@@ -268,9 +268,9 @@ def show_nothing() -> None:
         st.caption(f"{plain(run.name)} is {run.status.state}. {plain(run.status.message)}")
 
 
-def _words(run: AnalysedRun) -> str:
-    """By its name; no two runs of a store have the same."""
-    return next((listed.name for listed in recent_runs() if listed.id == run.run), run.run)
+def _names() -> dict[str, str]:
+    """Names by run; no two runs of a store have the same. Asked for once, not for each of thousands of options."""
+    return {run.id: run.name for run in recent_runs()}
 
 
 def _family_label(members: Sequence[ModelEntry]) -> str:
