@@ -96,7 +96,10 @@ def _floors(model: _Model, ssim: SsimKind = SsimKind.WANG, **more: Any) -> dict[
     """What would count as good without anything leaked."""
     images = model.data.train_x + model.data.mean
     untrained = untrained_network(
-        model.network.architecture, seed=model.config.model.seed, init_scale=model.config.model.init_scale
+        model.network.architecture,
+        seed=model.config.model.seed,
+        init_scale=model.config.model.init_scale,
+        dense_init_scale=model.config.model.dense_init_scale,
     )
     attacked = AttackModel(model.network, model.config)
     control = ReconstructConfig(model="", settings=_settings(model, **more), baseline=Baseline.UNTRAINED)
@@ -240,13 +243,25 @@ def _many(found: dict[str, Any], floors: dict[str, Any]) -> None:
 
 
 def _convolution(found: dict[str, Any], floors: dict[str, Any]) -> None:
-    model = _trained(find_preset("cifar10-conv").config().model_dump())
-    start = time.perf_counter()
-    outcome = attack(model.target, _settings(model), _Listener())
-    found["conv_seconds"] = time.perf_counter() - start
-    found["conv_good"] = _good(model, outcome.candidates)
-    floors["conv_good"] = _floors(model)
-    _say(f"conv: {found['conv_good']} good, floors {floors['conv_good']}")
+    """`conv_*` is the preset whose dense layer starts small, `conv_standard_start_*` the papers' start."""
+    presets = (("conv", "cifar10-conv-small-start"), ("conv_standard_start", "cifar10-conv"))
+    for name, preset in presets:
+        model = _trained(find_preset(preset).config().model_dump())
+        start = time.perf_counter()
+        outcome = attack(model.target, _settings(model), _Listener())
+        found[f"{name}_seconds"] = time.perf_counter() - start
+        for level in LEVELS:
+            found[_key(name, level)] = _good(model, outcome.candidates, level)
+        floors[f"{name}_good"] = _floors(model)
+        _say(f"{name} ({preset}): {found[f'{name}_good']} good, floors {floors[f'{name}_good']}")
+    drawn = []
+    for seed in DRAWS:
+        values = find_preset(presets[0][1]).config().model_dump()
+        values["data"] = {**values["data"], "selection": "seeded", "seed": seed}
+        other = _trained(values)
+        drawn.append(float(_good(other, attack(other.target, _settings(other), _Listener()).candidates)))
+    found["conv_good_draws"], floors["conv_good_draws"] = _mean(drawn), None
+    _say(f"conv, draws: {drawn}")
 
 
 def _circle(found: dict[str, Any], floors: dict[str, Any]) -> None:

@@ -132,6 +132,10 @@ class ModelConfig(Frozen):
     init_scale: float | Literal["kaiming"] = Field(
         1e-4, description="standard deviation of the first layer's initial weights, or kaiming for PyTorch's default"
     )
+    dense_init_scale: float | Literal["kaiming"] = Field(
+        "kaiming",
+        description="the same of the first dense layer behind a convolution, whose rows hold the samples' activations",
+    )
     seed: int = Field(0, ge=0, description="seed of the initial weights")
     dtype: Literal["float32", "float64"] = Field("float32", description="precision of the weights and of training")
 
@@ -149,6 +153,14 @@ class ModelConfig(Frozen):
             )
         if self.init_scale != "kaiming" and self.init_scale <= 0:
             raise ValueError(f"init_scale must be > 0 or 'kaiming', got {self.init_scale}")
+        if self.dense_init_scale != "kaiming":
+            if self.dense_init_scale <= 0:
+                raise ValueError(f"dense_init_scale must be > 0 or 'kaiming', got {self.dense_init_scale}")
+            if self.conv_kernel is None:
+                raise ValueError(
+                    f"dense_init_scale={self.dense_init_scale} needs a convolution in front; "
+                    "without one the first layer has init_scale"
+                )
         return self
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from recon_core.attacks.settings import AttackSettings
 from recon_core.config import BiasMode, TrainConfig, assign, assignments, parse_config
+from recon_core.errors import InputError
 from recon_core.presets import PRESETS, Size
 
 
@@ -60,3 +61,15 @@ def test_the_papers_size_is_in_their_precision(name: str) -> None:
 def test_the_released_regression_model_is_a_preset() -> None:
     config = PRESETS["cifar10-l2-released"].config(Size.PAPER)
     assert (config.data.n, config.training.weight_decay, config.model.init_scale) == (500, 7.5e-4, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({"conv_kernel": 3, "conv_channels": 4, "dense_init_scale": 0.0}, "must be > 0 or 'kaiming', got 0.0"),
+        ({"dense_init_scale": 1e-5}, "needs a convolution in front"),
+    ],
+)
+def test_a_small_start_behind_the_convolution_needs_one(model: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        parse_config(TrainConfig, {"model": model})

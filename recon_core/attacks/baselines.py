@@ -204,11 +204,16 @@ def _first_weight(network: Network) -> Tensor:
 
 
 def untrained_network(
-    architecture: Architecture, *, seed: int, init_scale: float | str = "kaiming", dtype: torch.dtype = torch.float32
+    architecture: Architecture,
+    *,
+    seed: int,
+    init_scale: float | str = "kaiming",
+    dense_init_scale: float | str = "kaiming",
+    dtype: torch.dtype = torch.float32,
 ) -> Network:
     """The same architecture before any training, to be attacked the same way: what it "reconstructs" is the floor.
 
-    `init_scale` should be that of the trained network (1e-4 in Haim et al. 2022); a checkpoint of somebody else
+    The scales should be those of the trained network (1e-4 in Haim et al. 2022); a checkpoint of somebody else
     does not tell, and torch's own start is the likeliest.
     """
-    return build_network(architecture, init_scale=init_scale, seed=seed, dtype=dtype)
+    return build_network(architecture, init_scale=init_scale, dense_init_scale=dense_init_scale, seed=seed, dtype=dtype)

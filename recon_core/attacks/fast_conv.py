@@ -19,6 +19,14 @@ removed from the directions of the next (deflation), which leaves room for sampl
 This solves the equation of one layer without its multipliers, for each candidate alone. Labels then follow from the
 network's output, whose sign is right on its own samples, and multipliers from least squares on the dense layer.
 Only the row space is used, so a network whose neurons all follow a few directions shows a few mixtures and no samples.
+
+What limits it (draw 101 of 50 CIFAR-10 images, CONV(3,32)-1000-1, decay 1e-3). From the standard start the neurons fall
+into two groups, W is nearly of rank 2 and 23 weak directions stand out of its noise; by the time decay has brought the
+noise down it has collapsed the kernels too, to two of 27 (singular values 1.29, 0.65, 0.08, ...), so that even true
+activations tell little of the image: 7 good, with the edge prior on x or without it. A dense layer with a small start
+shows its weak directions before the kernels collapse (`presets.CONV_SMALL_START`): 29 good. Directions of W where h is
+sparse and not negative, found by descent as in `unmixing`, agree with samples up to a cosine of 0.99 where the space is
+exact, but inverting the convolution there gave fewer images than this search.
 """
 
 from __future__ import annotations
@@ -46,9 +54,6 @@ _LR_X = 0.03
 # Standard deviation of the pixels at the start: less than an image's, enough to open different gates.
 _START = 0.1
 _ROUNDS = 4
-# The leading directions of W hold what all samples share, their mean and that of each class, and singular values fall
-# over four decades: g weighs direction k by s_k^-this. 1 and 0.5 found fewer images in short trials on one draw.
-_WHITENING = 0.25
 # A candidate counts as found with this part of |h| outside the row space at most, and this part of P h new at least.
 _FOUND_OUTSIDE = 0.25
 _FOUND_NEW = 0.3
@@ -145,7 +150,7 @@ def _tiny(like: Tensor) -> float:
 
 
 class FastConvRecipe:
-    """State: candidates x (m, d), their directions g (m, r) before scaling, Adam's memory of x, and what was found.
+    """State: candidates x (m, d), their directions g (m, r), Adam's memory of x, and what was found.
 
     The m candidates are split into rounds of consecutive rows; one round moves at a time.
     """
@@ -157,7 +162,7 @@ class FastConvRecipe:
         self.settings, self.objective = settings, target.objective
         device, dtype = attack_device(settings), DTYPES[settings.dtype]
         dense = target.anchored().weight
-        space = row_space(dense)
+        space = row_space(dense, getattr(settings, "rank", None))
         basis = space.basis.to(device, dtype)
         self.engine = AutogradStationarity(
             target, dtype=dtype, device=device, layer_weights=settings.layer_weights, block_size=settings.block_size
@@ -177,8 +182,6 @@ class FastConvRecipe:
         # Orthonormal rows, as many as candidates may be found; those not in use are zero.
         self.known = torch.zeros(rank, rank, device=device, dtype=dtype)
         self.known_count = 0
-        leading = space.singular_values[:rank]
-        self.scale = (leading / leading[0]).pow(-_WHITENING).to(device, dtype)
         rounds = min(_ROUNDS, m, settings.iterations)
         self.rounds = [(m * k // rounds, m * (k + 1) // rounds) for k in range(rounds)]
         self.starts = [settings.iterations * k // rounds for k in range(rounds + 1)]
@@ -200,7 +203,7 @@ class FastConvRecipe:
         done = self.iteration - start + 1
         rate = (self.settings.lr_x or _LR_X) * 0.5 * (1 + math.cos(math.pi * (done - 1) / (end - start)))
         for rows in self._blocks(*self.rounds[current]):
-            slope = self.search.gradient(self.x[rows], self.g[rows] * self.scale)
+            slope = self.search.gradient(self.x[rows], self.g[rows])
             turn = adam_direction(self.memory[rows], self.square[rows], slope, done)
             self.x[rows].sub_(turn, alpha=rate)
         self.iteration += 1
@@ -218,7 +221,7 @@ class FastConvRecipe:
         first, last = self.rounds[current - 1]
         blocks = [self.x[rows] for rows in self._blocks(first, last)]
         outside = torch.cat([self.search.outside(x) for x in blocks])
-        coordinates = torch.cat([self.search.activations(x).a for x in blocks]) * self.scale
+        coordinates = torch.cat([self.search.activations(x).a for x in blocks])
         before = self.known_count
         for row in outside.argsort().tolist():
             if float(outside[row]) > _FOUND_OUTSIDE or self.known_count >= len(self.known) - 1:

@@ -225,24 +225,32 @@ class Network(nn.Module):
 
 
 def build_network(
-    architecture: Architecture, *, init_scale: float | str, seed: int, dtype: torch.dtype = torch.float32
+    architecture: Architecture,
+    *,
+    init_scale: float | str,
+    seed: int,
+    dense_init_scale: float | str = "kaiming",
+    dtype: torch.dtype = torch.float32,
 ) -> Network:
     """A network at its initialisation.
 
     Every layer starts as torch starts it, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), save the first, whose
     weights and bias are N(0, init_scale^2) unless `init_scale` is "kaiming" (Haim et al. 2022, 5.1).
+    `dense_init_scale` says the same of the first dense layer behind a convolution.
     Drawn in float32 on the CPU whatever the run's type and device, so that a seed means one network.
     """
     generator = torch.Generator().manual_seed(seed)
     network = Network(architecture)
+    behind = architecture.conv_kernel is not None
     with torch.no_grad():
         for index, layer in enumerate(network.layers):
             weight = layer.weight
             assert isinstance(weight, Tensor)
             bound = 1.0 / math.sqrt(weight[0].numel())
             for parameter in layer.parameters():
-                if index == 0 and not isinstance(init_scale, str):
-                    parameter.normal_(0.0, init_scale, generator=generator)
+                scale = init_scale if index == 0 else dense_init_scale if index == 1 and behind else "kaiming"
+                if not isinstance(scale, str):
+                    parameter.normal_(0.0, scale, generator=generator)
                 else:
                     parameter.uniform_(-bound, bound, generator=generator)
     return network.to(dtype)

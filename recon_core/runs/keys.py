@@ -43,7 +43,10 @@ def attack_key(model_key: str, config: ReconstructConfig) -> str:
 
 def floor_key(config: ReconstructConfig, training: TrainConfig, architecture: Architecture) -> str:
     """An untrained network is known by its shape and its start; how another one was trained from there is all one."""
-    start = {"init_scale": training.model.init_scale, "seed": training.model.seed, "dtype": training.model.dtype}
+    model = training.model
+    start: dict[str, Any] = {"init_scale": model.init_scale, "seed": model.seed, "dtype": model.dtype}
+    if model.dense_init_scale != "kaiming":
+        start["dense_init_scale"] = model.dense_init_scale
     return _digest("floor", architecture.to_json(), start, _asked(config))
 
 

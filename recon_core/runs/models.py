@@ -109,6 +109,11 @@ class AttackModel:
         """How many it was trained on, where its settings say; for estimates only."""
         return None if self.training is None else self.training.data.n
 
+    @property
+    def dense_init_scale(self) -> float | str:
+        """Of the first dense layer behind a convolution."""
+        return "kaiming" if self.training is None else self.training.model.dense_init_scale
+
     def initial(self) -> Network:
         """The network before training, drawn again from its seed."""
         if self.training is None:
@@ -118,6 +123,7 @@ class AttackModel:
         return build_network(
             self.architecture,
             init_scale=self.init_scale,
+            dense_init_scale=self.dense_init_scale,
             seed=self.training.model.seed,
             dtype=next(self.network.parameters()).dtype,
         )

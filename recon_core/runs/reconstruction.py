@@ -137,6 +137,7 @@ def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
         model.architecture,
         seed=seed,
         init_scale=model.init_scale,
+        dense_init_scale=model.dense_init_scale,
         dtype=next(model.network.parameters()).dtype,
     )
     return Target.of(network, objective)

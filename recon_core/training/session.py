@@ -88,7 +88,13 @@ class _Session:
         settings = config.training
         device, dtype = pick_device(config.device), DTYPES[config.model.dtype]
         architecture = architecture_of(config.model, data.input_shape, data.outputs)
-        network = build_network(architecture, init_scale=config.model.init_scale, seed=config.model.seed, dtype=dtype)
+        network = build_network(
+            architecture,
+            init_scale=config.model.init_scale,
+            dense_init_scale=config.model.dense_init_scale,
+            seed=config.model.seed,
+            dtype=dtype,
+        )
         self.x = data.train_x.to(device, dtype)
         # Augmented images and the noise of DP-SGD lie outside the span of the data.
         span = settings.augmentation is Augmentation.NONE and settings.recipe is not Recipe.DPSGD

@@ -231,3 +231,18 @@ def test_a_dense_network_is_refused() -> None:
     dense = build_network(Architecture(SHAPE, (8,), 1), init_scale=0.1, seed=0)
     with pytest.raises(InputError, match="layers in front"):
         FastConvRecipe(Target.of(dense), settings(), 0)
+
+
+def test_a_given_rank_is_searched_where_an_untrained_network_has_no_knee() -> None:
+    stepper = make_stepper(Target.of(network()), settings(rank=7), 0)
+    assert isinstance(stepper, FastConvRecipe)
+    assert stepper.search.basis.shape[1] == 7
+
+
+def test_only_the_dense_layer_behind_the_convolution_starts_small() -> None:
+    architecture = Architecture(SHAPE, (60,), 1, BiasMode.FIRST, 3, 32)
+    small = build_network(architecture, init_scale="kaiming", dense_init_scale=1e-5, seed=0)
+    conv, dense, last = (layer.weight.detach() for layer in small.layers)
+    assert float(dense.std()) == pytest.approx(1e-5, rel=0.05)
+    assert torch.equal(conv, network().layers[0].weight)
+    assert float(last.std()) > 0.01

@@ -33,6 +33,7 @@ _LABELS: dict[str, dict[str, str]] = {
         "conv_channels": "Convolution channels",
         "bias": "Biases",
         "init_scale": "Initialisation scale (std. dev.)",
+        "dense_init_scale": "Initialisation scale behind the convolution",
         "seed": "Initialisation seed",
         "dtype": "Precision",
     },
