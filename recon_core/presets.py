@@ -24,7 +24,7 @@ FAR_MANY = -150.0
 # dense layer stand above it. Stops before the polish on smoothed networks; what that does to them was not measured.
 CONV_STEPS = 120
 # A dense layer that starts this small has nothing to forget, so training can stop before decay collapses the kernels:
-# on two development draws, where the loss reaches 1e-3 (decay holds it at 4e-4), 49 and 75 directions stand out of the
+# on two development draws, where the loss reaches 1e-3 (decay holds it at 4e-4), 50 and 76 directions stand out of the
 # layer and the kernels have all of their 27. From the standard start 25 do, and decay has left two kernels.
 CONV_SMALL_START = 3e-8
 CONV_SMALL_LOSS = 1e-3
