@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ from ui.shared.pick import runs_of, show_nothing_yet
 from ui.shared.store import recent_runs
 
 MOST_PANELS = 9
+_MOST_OFFERED = 1000
 _AUTOMATIC = "auto"
 
 
@@ -90,7 +91,7 @@ def _choose_run() -> AnalysedRun | None:
     found, names = {run.run: run for run in runs_to_analyse()}, _names()
     chosen = st.selectbox(
         "Run",
-        list(found),
+        _offered(found, "a_run"),
         format_func=lambda run_id: names.get(run_id, run_id),
         key="a_run",
         help="Match runs are shown as they were matched. Reconstructions that were never matched are matched now, with "
@@ -107,7 +108,7 @@ def _choose_runs() -> list[AnalysedRun]:
     usual = [model.match_run for model in models() if model.match_run in found][:MOST_PANELS]
     chosen = st.multiselect(
         "Runs on images, one for each panel",
-        list(found),
+        _offered(found, "a_runs", usual),
         default=usual,
         format_func=lambda run_id: names.get(run_id, run_id),
         key="a_runs",
@@ -266,6 +267,14 @@ def show_nothing() -> None:
     unfinished = runs_of(ANALYSED_KINDS, states=tuple(state for state in RunState if state is not RunState.DONE))
     for run in unfinished[:3]:
         st.caption(f"{plain(run.name)} is {run.status.state}. {plain(run.status.message)}")
+
+
+def _offered(found: Collection[str], key: str, usual: Sequence[str] = ()) -> list[str]:
+    """The newest runs, and those chosen already or by default: a list of thousands is slow to send and helps nobody."""
+    kept = st.session_state.get(key) or ()
+    chosen = {kept} if isinstance(kept, str) else {*kept}
+    asked = chosen.union(usual, *(value.split(",") for value in st.query_params.get_all(key)))
+    return [run for place, run in enumerate(found) if place < _MOST_OFFERED or run in asked]
 
 
 def _names() -> dict[str, str]:

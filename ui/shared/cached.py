@@ -7,6 +7,7 @@ store. Arguments are part of the key, but for those given by a name with a leadi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
@@ -14,6 +15,9 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 import streamlit as st
 
 from recon_core.store import Run, RunStore, default_root
+
+# A list of thousands takes so long that it would be too old again before its page is drawn.
+_LONG_LIST, _LONG_SECONDS = 2000, 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,13 +39,20 @@ class StoreRead(Generic[P, T]):
             return read(_store_at(root), *args, **kwargs)
 
         self._kept = _cached(kept, read, **options)
+        self._long: tuple[float, tuple[object, ...], T] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        asked = (str(default_root()), *args, *sorted(kwargs.items()))
+        if self._long is not None and self._long[1] == asked and time.monotonic() < self._long[0]:
+            return self._long[2]
         found: T = self._kept(str(default_root()), *args, **kwargs)
+        if isinstance(found, tuple) and len(found) > _LONG_LIST:
+            self._long = (time.monotonic() + _LONG_SECONDS, asked, found)
         return found
 
     def clear(self, *args: Any) -> None:
         """Read anew what has just been changed: what was read with these arguments, or all of it."""
+        self._long = None
         self._kept.clear(*((str(default_root()), *args) if args else ()))
 
 
