@@ -24,6 +24,7 @@ _WORDS = {
     "code": "code_text",
     "progress": "text",
     "button": "label",
+    "page_link": "label",
 }
 
 

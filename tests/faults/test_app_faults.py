@@ -37,6 +37,7 @@ from tests.faults.apps import (
     waiting_to_be_resumed,
 )
 from tests.gates import Gates
+from tests.pages.page_texts import run_links
 from tests.processes import end_processes, wait_for
 from ui.shared.store import forget
 
@@ -71,7 +72,7 @@ def test_a_run_outlives_the_app_that_started_it(store: RunStore, start_app: Call
     assert state(run) is RunState.RUNNING
     gate.open()
     with start_app().visit() as visitor:
-        visitor.wait_until(lambda page: "outlives" in page.words)
+        visitor.wait_until(lambda page: _listed(page, "outlives"))
         visitor.wait_until(lambda page: "finished all steps" in page.words)
         assert ":green" in visitor.words  # the badge of a run that is done
     assert state(run) is RunState.DONE
@@ -134,7 +135,7 @@ def test_two_apps_on_one_store(store: RunStore, start_app: Callable[..., App], g
     wait_for(lambda: count() or gate.arrivals())
     with apps[0].visit() as left, apps[1].visit() as right:
         for visitor in (left, right):
-            visitor.wait_until(lambda page: all(name in page.words for name in names))
+            visitor.wait_until(lambda page: all(_listed(page, name) for name in names))
             visitor.wait_until(lambda page: len(page.of_kind("progress")) == 1)
             visitor.wait_until(lambda page: _queued(page) == 2)
         with apps[1].visit(query=f"run={held.id}") as elsewhere:
@@ -147,6 +148,11 @@ def test_two_apps_on_one_store(store: RunStore, start_app: Callable[..., App], g
     assert (len(dispatchers), most_workers) == (1, 1)
     assert [summary.name for summary in store.list()] == names[::-1]
     assert store.check() == []
+
+
+def _listed(page: Visitor, name: str) -> bool:
+    """In the list of runs; the strip beside the page has plain names."""
+    return any(link.label == f":primary[{name}]" for link in page.of_kind("page_link"))
 
 
 def _queued(page: Visitor) -> int:
@@ -244,12 +250,10 @@ class TestReadOnlyStore:
             app = self.visit(page)
             assert len(self.sentences(app)) == 1, page
             assert app.title, page
-        names = [button.label for button in self.visit().button if button.key.startswith("open-")]
-        assert [name for name in ("queued", "stopped", "trained") if any(name in label for label in names)] == [
-            "queued",
-            "stopped",
-            "trained",
-        ]
+        links = run_links(self.visit())
+        assert list(links) == [runs[name].id for name in ("queued", "stopped", "attack", "model")]
+        names = [links[runs[name].id] for name in ("queued", "stopped", "model")]
+        assert names == ["queued", "stopped", "trained"]
         trained = self.visit("1_Train", run=runs["model"].id)
         assert [title.value for title in trained.title] == ["trained"]
 
