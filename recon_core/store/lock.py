@@ -15,6 +15,9 @@ from recon_core.store.private import open_private, open_to_read
 _PATIENCE = 0.3
 """Seconds to try before a lock counts as taken: some hold it only to write a status."""
 
+_SIGNATURE = 20
+"""Bytes of the line that names a lock's holder, the same for every number."""
+
 
 def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
     """Take `path`'s lock for this process and write our process number into it; None when another has it.
@@ -47,9 +50,11 @@ def await_lock(path: Path) -> int:
 
 def sign(handle: int, pid: int) -> None:
     """Write down who holds a lock: whoever took it, or the process it was handed on to."""
+    line = (
+        f"{pid:<{_SIGNATURE - 1}}\n"  # over the last holder's at once: emptied first, it would name nobody for a moment
+    )
     with contextlib.suppress(OSError):  # only for messages; a full disk must not keep a run from being deleted
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{pid}\n".encode(), 0)
+        os.pwrite(handle, line.encode(), 0)
 
 
 def is_held(path: Path) -> bool:
@@ -68,7 +73,7 @@ def holder(path: Path) -> str:
     """The process number in a lock file, for messages."""
     try:
         with open_to_read(path) as file:
-            return file.read(20).decode("ascii", errors="replace").strip() or "unknown"
+            return file.read(_SIGNATURE).decode("ascii", errors="replace").strip() or "unknown"
     except OSError:
         return "unknown"
 
