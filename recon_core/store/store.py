@@ -36,6 +36,7 @@ from recon_core.store.summaries import Summaries
 from recon_core.store.workspace import clear_leftovers, gate, hidden_folder, refuse_own_links, workspace
 
 STORE_VARIABLE = "AFTERIMAGE_STORE"
+_TYPO = 0.9  # share of letters; kind and date alone are 0.7 to 0.8 of the id of another run of that day
 
 
 def default_root() -> Path:
@@ -219,7 +220,7 @@ class RunStore:
         refuse_links_in(folder / layout.CHECKPOINTS)
         if not folder.is_dir():
             known = [path.name for path in self._folders()]
-            close = difflib.get_close_matches(run_id, known, n=3)
+            close = difflib.get_close_matches(run_id, known, n=3, cutoff=_TYPO)
             hint = f"did you mean {' or '.join(close)}?" if close else "use an id the list shows"
             raise InputError(f"there is no run {run_id} in {self.root}, it may have been deleted; {hint}")
         return folder

@@ -266,10 +266,15 @@ class TestAFinishedStudy:
     def test_it_is_presented_slide_by_slide(self, tiny: str) -> None:
         app = visit(run=tiny, present="1")
         assert [header.value for header in app.header] == ["Reconstructed training images"]
-        assert "1 of 7" in texts(app)
+        assert "1 of 8" in texts(app)
         pictures = visit(run=tiny, present="1", slide="images")
         assert len(charts(pictures)[0]["layout"]["images"]) == 4
-        assert "What was claimed" in visit(run=tiny, present="1", slide="claims").header[0].value
+        best = visit(run=tiny, present="1", slide="best-pairs")
+        assert "The best pairs of the model that gives most away" in best.header[0].value
+        assert "7 of 8" in texts(best)
+        claims = visit(run=tiny, present="1", slide="claims")
+        assert "What was claimed" in claims.header[0].value
+        assert "8 of 8" in texts(claims)
 
     def test_its_settings_fill_the_form_or_say_why_not(self, tiny: str, store: RunStore) -> None:
         assert "varies several settings at once" in visit(**{"from": tiny}).error[0].value

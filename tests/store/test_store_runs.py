@@ -87,6 +87,13 @@ class TestOpen:
         with pytest.raises(InputError, match=f"did you mean {run.id}"):
             store.open(run.id[:-1])
 
+    def test_a_run_of_the_same_day_is_no_suggestion(self, store: RunStore) -> None:
+        run = store.create("reconstruct", {})
+        other = next(letter for letter in "abcdefg" if letter not in run.id[-6:])
+        gone = run.id[:-6] + 6 * other
+        with pytest.raises(InputError, match="it may have been deleted; use an id the list shows"):
+            store.open(gone)
+
     def test_a_link_out_of_the_store_is_no_run(self, store: RunStore, tmp_path: Path) -> None:
         run = store.create("train", {})
         os.rename(run.dir, tmp_path / "elsewhere")
