@@ -188,7 +188,7 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "Buzaglo et al. 2023, Fig. 4 and 11: regression": ("cifar10-l2", "cifar10-l2-released"),
     "Buzaglo et al. 2023, Fig. 5: weight decay": ("cifar10-50-decay",),
     "Buzaglo et al. 2023, Fig. 6 and 15: convolution": ("cifar10-conv",),
-    "Our own": ("faces-50",),
+    "Our own": ("faces-50", "cifar10-conv-small-start"),
 }  # fmt: skip
 """All presets by the figure that they belong to; each once."""
 
