@@ -88,7 +88,10 @@ def nodes(client_port: int, all_gates: Gates) -> Iterator[Any]:
                 "node_ip_address": LOOPBACK,
                 "include_dashboard": False,
                 "ray_client_server_port": client_port,
-                "_system_config": {"health_check_period_ms": 1000},  # or a dead node is mourned for half a minute
+                "_system_config": {
+                    "health_check_period_ms": 1000,  # or a dead node is mourned for half a minute
+                    "worker_niceness": 0,  # or runs stand still while other tests use the cores
+                },
             },
         )
         yield started

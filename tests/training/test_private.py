@@ -96,7 +96,7 @@ def test_an_empty_batch_is_noise_alone() -> None:
 
 
 def private(epochs: int = 4, **more: object) -> TrainConfig:
-    training = {"recipe": "dpsgd", "epochs": epochs, "epsilon": 5, "batch_size": 5, "measure_every": 1, **more}
+    training = {"recipe": "dpsgd", "epochs": epochs, "epsilon": 5, "batch_size": 2, "measure_every": 1, **more}
     values = {"data": {"source": "mnist", "n": 10, "test_n": 20}, "model": {"widths": [20]}, "training": training}
     return parse_config(TrainConfig, values)
 
@@ -104,15 +104,14 @@ def private(epochs: int = 4, **more: object) -> TrainConfig:
 def test_a_run_says_what_it_spent_and_resumes_with_the_same_noise() -> None:
     chosen = private()
     data = load_task(chosen.data)
-    whole = train(chosen, data, Listener())
+    rows = Listener()
+    whole = train(chosen, data, rows)
     assert 4 < whole.summary["epsilon"] <= 5
     assert whole.summary["noise_multiplier"] > 0
     first = Listener(stop_at=2)
     train(chosen, data, first)
     again = train(chosen, data, Listener(), first.saved[-1])
     assert torch.equal(again.network.state_dict()["layers.0.weight"], whole.network.state_dict()["layers.0.weight"])
-    rows = Listener()
-    train(chosen, data, rows)
     spent = [row["epsilon"] for row in rows.rows]
     assert spent[0] == 0
     assert spent == sorted(spent)
