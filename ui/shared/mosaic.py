@@ -207,7 +207,13 @@ export default function ({ data, parentElement, setTriggerValue }) {
   opener.hidden = !(data.picks && data.pairs && viewer.has(data.chosen));
   opener.onclick = () => open(data.chosen);
   if (data.chart) followChart(viewer, data.chart);
-  return () => { viewer.listening?.abort(); viewers.delete(parentElement); leavePictures(grid); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    viewer.listening?.abort();
+    viewers.delete(parentElement);
+    leavePictures(grid);
+  };
 }
 
 // Charts are drawn anew at every change: whichever stands there when the pointer comes is listened to.

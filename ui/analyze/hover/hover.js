@@ -48,5 +48,10 @@ export default function ({ data, parentElement }) {
   // Before the pointer can rest on a point it has to move over the chart.
   document.addEventListener('pointermove', attach, { signal: stop.signal, capture: true });
   attach();
-  return () => { stop.abort(); listening.delete(parentElement); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    stop.abort();
+    listening.delete(parentElement);
+  };
 }

@@ -26,7 +26,12 @@ export default function ({ data, parentElement }) {
     players.set(parentElement, player);
   }
   player.show(data);
-  return () => { player.leave(); players.delete(parentElement); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    player.leave();
+    players.delete(parentElement);
+  };
 }
 
 const bytes = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));

@@ -16,7 +16,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
   }
   gallery.viewer.tell = query => setTriggerValue('match', query);
   gallery.show(data);
-  return () => { gallery.leave(); galleries.delete(parentElement); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    gallery.leave();
+    galleries.delete(parentElement);
+  };
 }
 
 async function decoded(png) {

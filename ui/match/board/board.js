@@ -18,7 +18,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
   }
   board.tell = setTriggerValue;
   board.show(data);
-  return () => { board.leave(); boards.delete(parentElement); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    board.leave();
+    boards.delete(parentElement);
+  };
 }
 
 const above = (scores, threshold) => scores.reduce((count, score) => count + (score > threshold), 0);

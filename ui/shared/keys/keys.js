@@ -35,7 +35,12 @@ export default function ({ data, parentElement }) {
     event.stopPropagation();
     if (!button.disabled) button.click();
   }, { capture: true, signal: stop.signal });
-  return () => { stop.abort(); pages.delete(parentElement); };
+  // Streamlit also calls this for a drawing that a newer one has overtaken, while the component stays.
+  return () => {
+    if (parentElement.isConnected) return;
+    stop.abort();
+    pages.delete(parentElement);
+  };
 }
 
 const isField = element => element.isContentEditable || /^(TEXTAREA|SELECT|INPUT)$/.test(element.tagName ?? '');
