@@ -56,10 +56,15 @@ def page_of(kind: str) -> Page:
     return RUN_PAGES.get(kind, HOME)
 
 
+SHOWN_RUN, LAST_RUN = "shown-run", "last-run"
+"""In the session's state: the run whose page is being drawn, and the one of the drawing before; see `opened_run`."""
+
+
 def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", "collapsed"] = "auto") -> None:
     """Draw a whole page; what the engine refuses is a sentence on it."""
     title = APP if page is HOME else f"{page.title} · {APP}"
     st.set_page_config(page_title=title, page_icon=_ICON, layout="wide", initial_sidebar_state=sidebar)
+    st.session_state[LAST_RUN] = st.session_state.pop(SHOWN_RUN, None)
     show_look()
     keep_queue_running()
     if "present" not in st.query_params:  # nothing but the slide
