@@ -76,10 +76,16 @@ def note_flags_of_observers(observer: ModuleType) -> None:
     observer.StoreObserver.__init__ = initialise
 
 
+def stay_near_others(slots: ModuleType) -> None:
+    """Work in the background comes after the rest of the machine, here after all the other tests: for minutes."""
+    slots._NICENESS = 1
+
+
 PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "recon_core.store.writer": hold_writers,
     "recon_core.kinds": note_flags_of_jobs,
     "recon_core.runs.observer": note_flags_of_observers,
+    "recon_core.scheduling.slots": stay_near_others,
 }
 
 

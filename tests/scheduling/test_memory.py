@@ -71,11 +71,11 @@ def attack(recipe: str, m: int, **more: Any) -> dict[str, Any]:
 # Kind, config, and the number of the run that it is made from.
 MEASURED: list[tuple[str, dict[str, Any], int | None]] = [
     ("train", training([200, 200], "flow"), None),
-    ("train", training([2500, 2500], "paper"), None),
-    ("train", training([1500, 1500], "paper", dtype="float64"), None),
+    ("train", training([1800, 1800], "paper"), None),
+    ("train", training([1200, 1200], "paper", dtype="float64"), None),
     ("train", training([500, 500], "stationary", n=300, training={"weight_decay": 1e-4}), None),
     ("train", training([200], "flow", conv_kernel=3, conv_channels=16), None),
-    ("reconstruct", attack("fast", 3000), 0),
+    ("reconstruct", attack("fast", 2000), 0),
     ("reconstruct", attack("paper", 100), 2),
     ("reconstruct", attack("paper", 2000), 0),
     ("reconstruct", attack("copies", 500), 0),
