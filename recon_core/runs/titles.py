@@ -103,6 +103,8 @@ def training_title(config: Mapping[str, Any]) -> str:
         facts.append("all biases")
     if model.get("init_scale") == "kaiming" and not training.get("weight_decay"):
         facts.append("standard start")
+    if model.get("dense_init_scale", "kaiming") != "kaiming":
+        facts.append("small start")
     loss = training.get("loss")
     if loss and loss not in _USUAL_LOSSES:
         facts.append(f"{loss} loss")
