@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,14 +90,27 @@ def _settings(model: _Model, **more: Any) -> AttackSettings:
     return attack_settings(AttackModel(model.network, model.config), more)
 
 
-def _good(model: _Model, candidates: Tensor, threshold: float = THRESHOLD, ssim: SsimKind = SsimKind.WANG) -> int:
+def _good(
+    model: _Model,
+    candidates: Tensor,
+    threshold: float = THRESHOLD,
+    ssim: SsimKind = SsimKind.WANG,
+    images: Tensor | None = None,
+) -> int:
     settings = MatchSettings(merge_factor=1.1 if model.network.architecture.dense else _CONV_FACTOR, ssim=ssim)
-    return match(model.data.train_x, model.data.mean, candidates, settings).good(threshold)
+    return match(model.data.train_x if images is None else images, model.data.mean, candidates, settings).good(
+        threshold
+    )
 
 
-def _floors(model: _Model, ssim: SsimKind = SsimKind.WANG, **more: Any) -> dict[str, int]:
-    """What would count as good without anything leaked."""
-    images = model.data.train_x + model.data.mean
+def _floors(model: _Model, candidates: Tensor, **more: Any) -> dict[str, int]:
+    """What would count as good without anything leaked; `candidates` are the attack's, for the held-out images."""
+    return _floors_by_window(model, candidates, (SsimKind.WANG,), **more)[SsimKind.WANG]
+
+
+def _floors_by_window(
+    model: _Model, candidates: Tensor, windows: Iterable[SsimKind], **more: Any
+) -> dict[SsimKind, dict[str, int]]:
     untrained = untrained_network(
         model.network.architecture,
         seed=model.config.model.seed,
@@ -108,12 +121,17 @@ def _floors(model: _Model, ssim: SsimKind = SsimKind.WANG, **more: Any) -> dict[
     control = ReconstructConfig(model="", settings=_settings(model, **more), baseline=Baseline.UNTRAINED)
     settings = comparable(control.settings, attacked, control)
     found = attack(Target.of(untrained, model.data.task), settings, _Listener())
-    floors = {
-        "mean_image": int((score_mean_image(images, model.data.mean, ssim) > THRESHOLD).sum()),
-        "untrained": _good(model, found.candidates, ssim=ssim),
-    }
-    if model.network.architecture.dense:
-        floors["first_layer_weights"] = _good(model, weight_images(model.network), ssim=ssim)
+    images = model.data.train_x + model.data.mean
+    held_out = model.data.test_x[: len(images)]
+    floors: dict[SsimKind, dict[str, int]] = {}
+    for ssim in windows:
+        floors[ssim] = {
+            "mean_image": int((score_mean_image(images, model.data.mean, ssim) > THRESHOLD).sum()),
+            "untrained": _good(model, found.candidates, ssim=ssim),
+            "held_out": _good(model, candidates, ssim=ssim, images=held_out),
+        }
+        if model.network.architecture.dense:
+            floors[ssim]["first_layer_weights"] = _good(model, weight_images(model.network), ssim=ssim)
     return floors
 
 
@@ -144,19 +162,20 @@ def measure() -> dict[str, Any]:
         found[f"{name}_seconds"] = time.perf_counter() - start
         found[f"{name}_good"] = _good(model, outcome.candidates)
         found[f"{name}_good_at_0.7"] = _good(model, outcome.candidates, 0.7)
-        floors[f"{name}_good"] = _floors(model)
+        chance = _floors_by_window(model, outcome.candidates, SsimKind)
+        floors[f"{name}_good"] = chance[SsimKind.WANG]
         if name in ("mnist", "faces"):  # where the window decides
             found[f"{name}_good_3x3"] = _good(model, outcome.candidates, ssim=SsimKind.AUTHORS)
-            floors[f"{name}_good_3x3"] = _floors(model, SsimKind.AUTHORS)
+            floors[f"{name}_good_3x3"] = chance[SsimKind.AUTHORS]
         if name in ("cifar", "mnist"):
             plain = attack(model.target, _settings(model, recipe="fast"), _Listener())
             found[f"{name}_good_no_prior"] = _good(model, plain.candidates)
-            floors[f"{name}_good_no_prior"] = _floors(model, recipe="fast")
+            floors[f"{name}_good_no_prior"] = _floors(model, plain.candidates, recipe="fast")
         if name == "cifar":
             pooled = attack(model.target, _settings(model, seeds=5), _Listener())
             found["cifar_good_pooled"] = _good(model, pooled.candidates)
             found["cifar_good_pooled_at_0.7"] = _good(model, pooled.candidates, 0.7)
-            floors["cifar_good_pooled"] = _floors(model, seeds=5)
+            floors["cifar_good_pooled"] = _floors(model, pooled.candidates, seeds=5)
         _say(f"{name}: {found[f'{name}_good']} good, floors {floors[f'{name}_good']}")
     _copies(found, floors)
     _many(found, floors)
@@ -200,7 +219,7 @@ def _copies(found: dict[str, Any], floors: dict[str, Any]) -> None:
                 found[f"{name}_first_good_seconds"] = first
         for level in LEVELS:
             found[_key(name, level)] = _mean(counts[level])
-        floors[f"{name}_good"] = _floors(model)
+        floors[f"{name}_good"] = _floors(model, outcome.candidates)
         drawn: dict[float, list[float]] = {level: [] for level in LEVELS}
         for seed in DRAWS:
             values = find_preset(preset).config().model_dump()
@@ -214,7 +233,7 @@ def _copies(found: dict[str, Any], floors: dict[str, Any]) -> None:
                 certain.append(judge_certain(other.data.train_x, other.data.mean, chosen, MatchSettings()))
         for level in LEVELS:
             found[_key(name, level) + "_draws"] = _mean(drawn[level])
-        floors[f"{name}_good_draws"] = _floors(other)
+        floors[f"{name}_good_draws"] = _floors(other, outcome.candidates)
         _say(f"{name}: {counts}, draws {drawn}, floors {floors[f'{name}_good']}")
     found["certain_precision"] = sum(one.real for one in certain) / max(1, sum(one.certain for one in certain))
     found["certain_precision_worst"] = min(one.precision for one in certain if one.precision is not None)
@@ -241,7 +260,7 @@ def _many(found: dict[str, Any], floors: dict[str, Any]) -> None:
             found[_key(name, level)] = _good(model, outcome.candidates, level)
         if name == "mnist500":
             found["mnist500_good_3x3"] = _good(model, outcome.candidates, ssim=SsimKind.AUTHORS)
-        floors[f"{name}_good"] = _floors(model)
+        floors[f"{name}_good"] = _floors(model, outcome.candidates)
         _say(f"{name}: {found[f'{name}_good']} good in {found[f'{name}_seconds']:.0f} s, {floors[f'{name}_good']}")
 
 
@@ -256,9 +275,7 @@ def _convolution(found: dict[str, Any], floors: dict[str, Any]) -> None:
         counts = {level: [float(_good(model, one.candidates, level)) for one in outcomes] for level in LEVELS}
         for level in LEVELS:
             found[_key(name, level)] = _mean(counts[level])
-        settings = MatchSettings(merge_factor=_CONV_FACTOR)
-        others = match(model.data.test_x[: model.config.data.n], model.data.mean, outcomes[0].candidates, settings)
-        floors[f"{name}_good"] = {**_floors(model), "held_out": others.good(THRESHOLD)}
+        floors[f"{name}_good"] = _floors(model, outcomes[0].candidates)
         _say(f"{name} ({preset}): {counts}, floors {floors[f'{name}_good']}")
     drawn: dict[float, list[float]] = {level: [] for level in LEVELS}
     for seed in DRAWS:
@@ -316,7 +333,7 @@ def _against_paper(found: dict[str, Any], floors: dict[str, Any]) -> None:
     outcome = attack(model.target, _settings(model, recipe="fast", snapshots=60), fast)
     found["cifar_paper_level_good"] = _good(model, outcome.candidates)
     found["cifar_paper_level_seconds"] = fast.taken[-1][0]
-    floors["cifar_paper_level_good"] = _floors(model)
+    floors["cifar_paper_level_good"] = _floors(model, outcome.candidates)
     paper = _Listener()
     settings = AttackSettings(
         **{**AUTHORS_PRESETS["cifar10-a"], "m": 100, "max_seconds": PAPER_BUDGET, "measure_every": 25}
