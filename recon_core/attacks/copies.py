@@ -376,6 +376,7 @@ def _network_defaults(architecture: Architecture) -> dict[str, int]:
 register(
     Attack(
         name="copies",
+        version=2,
         description="images told apart by their edges in the row space, then fitted with the natural-image prior",
         settings=CopiesSettings,
         make=CopiesRecipe,

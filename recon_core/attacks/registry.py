@@ -119,6 +119,8 @@ class Attack(Generic[S]):
     network_defaults: Callable[[Architecture], Mapping[str, Any]] = _nothing
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings that others have found, by name."""
+    version: int = 1
+    """Raised with every change after which the same weights and settings may give other counts."""
     measure_every: int = 10
     cost: Callable[[S, NetworkSize], Cost] = autograd_cost
     check: Callable[[Target, S], None] = _anything

@@ -119,6 +119,7 @@ def model(store: RunStore) -> Run:
 def test_the_attacks_of_this_project_are_registered() -> None:
     assert list(ATTACKS) == ["fast", "copies", "paper"]
     for attack in ATTACKS.values():
+        assert attack.version >= 1
         assert attack.description
         assert attack.settings(recipe=attack.name).recipe == attack.name
         for name, field in attack.settings.model_fields.items():
