@@ -40,7 +40,7 @@ def recorded(store: RunStore, settings: CircleSettings) -> ShippedCircle:
     assert candidates is not None
     paper = {"threshold": PAPER_THRESHOLD, "distance": PAPER_DISTANCE}
     everything = {"threshold": 0.0, "distance": 0.0}
-    floors = {
+    controls = {
         "inversion": clean_up(inversion, truth, **everything),  # it has no multipliers to go by
         "untrained": clean_up(untrained, truth, **paper),
     }
@@ -59,7 +59,7 @@ def recorded(store: RunStore, settings: CircleSettings) -> ShippedCircle:
         **paper,
         cleaned=clean_up(attack, truth, **paper),
         settled=clean_up(attack, truth, **everything).settled[RADII[0]],
-        floors={name: tuple(floor.found(radius) for radius in RADII) for name, floor in floors.items()},
+        controls={name: tuple(left.found(radius) for radius in RADII) for name, left in controls.items()},
     )
 
 
@@ -68,7 +68,7 @@ def main() -> int:
         circle = recorded(RunStore(Path(folder)), CircleSettings())
     circle.save(SHIPPED)
     found = ", ".join(f"{circle.cleaned.found(radius)} within {radius:g}" for radius in RADII)
-    sys.stdout.write(f"{SHIPPED.name}: {found}; floors {circle.floors}; {SHIPPED.stat().st_size / 1024:.0f} KiB\n")
+    sys.stdout.write(f"{SHIPPED.name}: {found}; controls {circle.controls}; {SHIPPED.stat().st_size / 1024:.0f} KiB\n")
     return 0
 
 

@@ -33,7 +33,7 @@ set:
   attack.iterations: 20
 vary:
   model.bias: [first, none]
-floor: false
+untrained_control: false
 """
 
 

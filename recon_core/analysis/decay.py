@@ -19,8 +19,8 @@ class DecayPoint:
     """0 for none."""
     good: int
     of: int
-    floor_mean_image: int
-    floor_untrained: int | None
+    control_mean_image: int
+    control_untrained: int | None
     non_members: int | None
     non_members_of: int | None
     train_error: float | None = None

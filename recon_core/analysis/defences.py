@@ -135,8 +135,8 @@ def _values(rows: Sequence[StudyRow], measure: Measure) -> list[float]:
 def _chance(numbers: Mapping[str, int]) -> int:
     return chance_level(
         numbers["of"],
-        mean_image=numbers.get("floor_mean_image"),
-        untrained=numbers.get("floor_untrained"),
+        mean_image=numbers.get("control_mean_image"),
+        untrained=numbers.get("control_untrained"),
         held_out=numbers.get("non_members"),
         held_out_of=numbers.get("non_members_of"),
     )

@@ -31,8 +31,8 @@ class Measure(StrEnum):
     TEST_ACCURACY = "test_accuracy"
     EXPLAINED = "explained"
     RESIDUAL = "residual"
-    MEAN_IMAGE = "floor_mean_image"
-    UNTRAINED = "floor_untrained"
+    MEAN_IMAGE = "control_mean_image"
+    UNTRAINED = "control_untrained"
     NON_MEMBERS = "non_members"
 
 

@@ -211,7 +211,7 @@ def untrained_network(
     dense_init_scale: float | str = "kaiming",
     dtype: torch.dtype = torch.float32,
 ) -> Network:
-    """The same architecture before any training, to be attacked the same way: what it "reconstructs" is the floor.
+    """The same architecture before any training, to be attacked the same way: what matches it does so by chance.
 
     The scales should be those of the trained network (1e-4 in Haim et al. 2022); a checkpoint of somebody else
     does not tell, and torch's own start is the likeliest.

@@ -145,8 +145,8 @@ def judge(
         chance=count.chance,
         beyond_chance=beyond,
         controls=Controls(
-            mean_image=count.floor_mean_image,
-            untrained=count.floor_untrained,
+            mean_image=count.control_mean_image,
+            untrained=count.control_untrained,
             held_out=count.non_members,
             held_out_of=count.non_members_of,
         ),
@@ -258,8 +258,8 @@ def _matched(
         tell(f"matching {len(rows)} held-out images")
         others = match(data.test_x[rows], mean, candidates, settings)
     images = members.images.cpu()
-    floor = score_mean_image(images, images.mean(0), settings.ssim)
-    return Evidence(members, floor, control, others), others
+    mean_image = score_mean_image(images, images.mean(0), settings.ssim)
+    return Evidence(members, mean_image, control, others), others
 
 
 def held_out_rows(data: TaskData) -> Tensor:

@@ -107,9 +107,9 @@ def audit(
     for file in (html, None if json in (None, _STANDARD_OUTPUT) else Path(json)):
         _check_place(file)
     given = given_settings(settings, recipe=recipe, m=m)
-    told = {"activation": activation, "layout": layout}
-    source = find_model(store_of(context), model, read_shape(input_shape), {**told, "mean": mean, "std": std})
-    if source.file is None and (said := next((key for key, value in told.items() if value is not None), None)):
+    options = {"activation": activation, "layout": layout}
+    source = find_model(store_of(context), model, read_shape(input_shape), {**options, "mean": mean, "std": std})
+    if source.file is None and (said := next((key for key, value in options.items() if value is not None), None)):
         raise InputError(f"--{said} goes with a file; run {model} knows its layers")
     chosen = attack_settings(source.model, given)
     of_data = _data_settings(selected, n=n, per_class=per_class, partition=partition, classes=classes)

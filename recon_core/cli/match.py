@@ -12,6 +12,7 @@ from recon_core.cli.console import complain, out, progress_bar
 from recon_core.cli.places import AnywayOption
 from recon_core.cli.stores import store_of
 from recon_core.errors import InputError
+from recon_core.runs.stored_names import with_current_names
 from recon_core.store import RunState, RunStore
 
 _EXIT_CODES = {RunState.DONE: 0, RunState.CANCELLED: 130}
@@ -129,7 +130,7 @@ def findings(result: Mapping[str, Any]) -> list[str]:
 
 
 def _image_findings(result: Mapping[str, Any]) -> list[str]:
-    count, settings = result["count"], result["settings"]
+    count, settings = with_current_names(result["count"]), result["settings"]
     merging = (
         f"B = {count['merge_factor']:g}"
         if settings["protocol"] == "buzaglo"
@@ -140,12 +141,12 @@ def _image_findings(result: Mapping[str, Any]) -> list[str]:
         f"{count['threshold']:g}, from {count['unique']} different candidates of {count['candidates']}",
         *_other_window(count),
         f"protocol {settings['protocol']}, {merging}, vote {settings['vote']}, assignment {settings['assignment']}",
-        f"chance level: the mean image alone matches {count['floor_mean_image']} of them",
+        f"chance level: the mean image alone matches {count['control_mean_image']} of them",
     ]
-    if count["floor_untrained"] is not None:
+    if count["control_untrained"] is not None:
         lines.append(
             f"chance level: {count['untrained_candidates']} candidates of an untrained network match "
-            f"{count['floor_untrained']} of them"
+            f"{count['control_untrained']} of them"
         )
     if count["non_members"] is not None:
         lines.append(
@@ -168,11 +169,11 @@ def _other_window(count: Mapping[str, Any]) -> list[str]:
 
 def _point_findings(result: Mapping[str, Any]) -> list[str]:
     lines = []
-    for count in result["counts"]:
+    for count in map(with_current_names, result["counts"]):
         line = f"within {count['radius']:g}: {count['recovered']} of {count['of']} training points found"
         line += f", {count['settled']} of {count['kept']} candidates are at one"
-        if count["floor_untrained"] is not None:
-            line += f"; an untrained network's candidates find {count['floor_untrained']}"
+        if count["control_untrained"] is not None:
+            line += f"; an untrained network's candidates find {count['control_untrained']}"
         if count["non_members"] is not None:
             line += f"; of {count['non_members_of']} held-out points, {count['non_members']} are found"
         lines.append(line)

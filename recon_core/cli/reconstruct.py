@@ -29,7 +29,7 @@ from recon_core.store import Run, RunStore
 from recon_core.store.ids import is_id
 
 if TYPE_CHECKING:
-    from recon_core.runs.models import AttackModel, Told
+    from recon_core.runs.models import AttackModel, ImportOptions
 
 _WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
 
@@ -70,14 +70,14 @@ def import_model(
 ) -> None:
     """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
     from recon_core.config import parse_config
-    from recon_core.runs.models import Told, read_foreign
+    from recon_core.runs.models import ImportOptions, read_foreign
     from recon_core.runs.requests import create_import
 
     shape = read_shape(input_shape)
-    said = {"activation": activation, "layout": layout, "mean": mean, "std": std, "classes": classes}
-    told = parse_config(Told, {key: value for key, value in said.items() if value is not None})
-    read_foreign(file, shape, told)
-    perform_and_report(create_import(store_of(context), file, shape, name, told), quiet)
+    given = {"activation": activation, "layout": layout, "mean": mean, "std": std, "classes": classes}
+    options = parse_config(ImportOptions, {key: value for key, value in given.items() if value is not None})
+    read_foreign(file, shape, options)
+    perform_and_report(create_import(store_of(context), file, shape, name, options), quiet)
 
 
 def attacks(
@@ -262,7 +262,7 @@ class _Source:
     run: Run | None = None
     file: Path | None = None
     input_shape: tuple[int, ...] | None = None
-    told: Told | None = None
+    options: ImportOptions | None = None
 
     def in_store(self, quiet: bool) -> Run:
         """The run that holds the model; a file is taken in first, and what was inferred is said."""
@@ -274,9 +274,9 @@ class _Source:
         from recon_core.runs.models import imported_before
         from recon_core.runs.requests import create_import
 
-        run = imported_before(self.store, self.file, self.input_shape, self.told)
+        run = imported_before(self.store, self.file, self.input_shape, self.options)
         if run is None:
-            run = create_import(self.store, self.file, self.input_shape, told=self.told)
+            run = create_import(self.store, self.file, self.input_shape, options=self.options)
             perform(run, StopFlag())
         if not quiet:
             note(f"{self.file} is run {run.id}")
@@ -286,11 +286,11 @@ class _Source:
 
 
 def find_model(
-    store: RunStore, text: str, input_shape: tuple[int, ...] | None, told: Mapping[str, str | None] | None = None
+    store: RunStore, text: str, input_shape: tuple[int, ...] | None, options: Mapping[str, str | None] | None = None
 ) -> _Source:
-    """A run of that id, or a file of that name; `told` is what else was said of a file, as settings of `Told`."""
+    """A run of that id, or a file of that name; `options` holds the `ImportOptions` of a file, where given."""
     from recon_core.config import parse_config
-    from recon_core.runs.models import Told, foreign_model, model_of, read_foreign
+    from recon_core.runs.models import ImportOptions, foreign_model, model_of, read_foreign
 
     file = Path(text)
     known = is_id(text) and (store.root / text).is_dir()
@@ -299,9 +299,9 @@ def find_model(
         if input_shape is not None:
             raise InputError(f"--input-shape goes with a file; run {run.id} knows the shape of its inputs")
         return _Source(store, model_of(run), run=run)
-    said = parse_config(Told, {key: value for key, value in (told or {}).items() if value is not None})
-    model = foreign_model(read_foreign(file, input_shape, said).network, said)
-    return _Source(store, model, file=file, input_shape=input_shape, told=said)
+    of_file = parse_config(ImportOptions, {key: value for key, value in (options or {}).items() if value is not None})
+    model = foreign_model(read_foreign(file, input_shape, of_file).network, of_file)
+    return _Source(store, model, file=file, input_shape=input_shape, options=of_file)
 
 
 def read_shape(text: str | None) -> tuple[int, ...] | None:

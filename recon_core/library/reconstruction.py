@@ -34,7 +34,7 @@ from recon_core.library.training import TrainedModel
 from recon_core.models import Network
 from recon_core.models.modules import ModuleNetwork, module_network
 from recon_core.models.normalisation import Normalisation
-from recon_core.runs.models import AttackModel, Told, foreign_model, imported_before, model_of, read_foreign
+from recon_core.runs.models import AttackModel, ImportOptions, foreign_model, imported_before, model_of, read_foreign
 from recon_core.runs.observer import last_checkpoint
 from recon_core.runs.reconstruction import (
     ReconstructConfig,
@@ -53,7 +53,7 @@ from recon_core.store import Run, RunState, RunStore, default_root
 from recon_core.store.ids import is_id
 
 Model = TrainedModel | Run | str | Path | nn.Module
-_NOTHING_TOLD = Told()
+_NO_OPTIONS = ImportOptions()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -160,8 +160,8 @@ def reconstruct(
             f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
         )
     said = {"activation": activation, "layout": layout, "mean": _numbers(mean), "std": _numbers(std)}
-    told = parse_config(Told, {name: value for name, value in said.items() if value is not None})
-    attacked = attack_model(model, store, input_shape, told)
+    options = parse_config(ImportOptions, {name: value for name, value in said.items() if value is not None})
+    attacked = attack_model(model, store, input_shape, options)
     chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
     config = parse_config(ReconstructConfig, values)
@@ -174,7 +174,7 @@ def reconstruct(
             )
         return _result(in_pixels(outcome, attacked), attacked, config)
     runs = store_of(store)
-    owner = run_of(model, attacked, runs, input_shape, told)
+    owner = run_of(model, attacked, runs, input_shape, options)
     run = create_reconstruction(runs, config.model_copy(update={"model": owner.id}), name)
     with interruptible() as stop, showing(progress, "reconstruct") as listener:
         state = perform(run, stop, listener)
@@ -254,15 +254,15 @@ def _numbers(given: float | Sequence[float] | None) -> list[float] | None:
 
 
 def attack_model(
-    model: Model, store: Store | None, input_shape: tuple[int, ...] | None, told: Told = _NOTHING_TOLD
+    model: Model, store: Store | None, input_shape: tuple[int, ...] | None, options: ImportOptions = _NO_OPTIONS
 ) -> AttackModel:
     """Weights, and how they were trained where that is known."""
     known = isinstance(model, TrainedModel | Run) or (
         isinstance(model, str) and is_id(model) and not Path(model).is_file()
     )
-    if known and told != Told():
+    if known and options != ImportOptions():
         raise InputError("activation, layout, mean and std go with a file or a module; a run knows its own")
-    if isinstance(model, nn.Module) and (told.activation or told.layout):
+    if isinstance(model, nn.Module) and (options.activation or options.layout):
         raise InputError("activation and layout go with a file; a module has its own")
     if input_shape is not None and isinstance(model, TrainedModel | Run | Network):
         raise InputError(f"input_shape goes with a file or a module of your own, got {input_shape} with {model!r}")
@@ -271,14 +271,14 @@ def attack_model(
     if isinstance(model, Run):
         return model_of(model)
     if isinstance(model, Network):
-        return foreign_model(model, told)
+        return foreign_model(model, options)
     if isinstance(model, nn.Module):
-        return foreign_model(_from_module(model, input_shape).network, told)
+        return foreign_model(_from_module(model, input_shape).network, options)
     if not isinstance(model, str | Path):
         raise InputError(f"a model is a TrainedModel, a run, a file or an nn.Module, got {type(model).__name__}")
     if isinstance(model, str) and is_id(model) and not Path(model).is_file():
         return model_of(_store_for(store).open(model))
-    return foreign_model(read_foreign(Path(os.path.expanduser(model)), input_shape, told).network, told)
+    return foreign_model(read_foreign(Path(os.path.expanduser(model)), input_shape, options).network, options)
 
 
 def _store_for(store: Store | None) -> RunStore:
@@ -341,7 +341,7 @@ def run_of(
     attacked: AttackModel,
     store: RunStore,
     input_shape: tuple[int, ...] | None,
-    told: Told = _NOTHING_TOLD,
+    options: ImportOptions = _NO_OPTIONS,
 ) -> Run:
     """The run of this store that holds the model; one that is not there yet is imported."""
     run = model.run if isinstance(model, TrainedModel) else model if isinstance(model, Run) else None
@@ -357,9 +357,9 @@ def run_of(
         )
     file = Path(os.path.expanduser(model)) if isinstance(model, str | Path) else _written(attacked.network, store)
     shape = input_shape if isinstance(model, str | Path) else attacked.architecture.input_shape
-    found = imported_before(store, file, shape, told)
+    found = imported_before(store, file, shape, options)
     if found is None:
-        found = create_import(store, file, shape, told=told)
+        found = create_import(store, file, shape, options=options)
         perform(found, StopFlag())
     return found
 

@@ -242,8 +242,8 @@ def _as_run(
     for part in (found, *(() if untrained is None else (untrained,))):
         if part.run is None or part.run.dir.parent.resolve() != store.root.resolve():
             raise InputError(f"a match in store {str(store.root)!r} needs reconstruct(..., store=) with the same store")
-    floor = None if untrained is None or untrained.run is None else untrained.run.id
-    config = config.model_copy(update={"untrained": floor})
+    control = None if untrained is None or untrained.run is None else untrained.run.id
+    config = config.model_copy(update={"untrained": control})
     load_source(store, config, data.samples)  # before anything is written: raises what the run would end with
     run = create_match(store, config, name)
     with interruptible() as stop, showing(progress, "match") as listener:

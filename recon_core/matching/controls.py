@@ -54,9 +54,9 @@ class LeakCount:
     """Distinct candidates behind the good ones."""
     of: int
     """Training images."""
-    floor_mean_image: int
+    control_mean_image: int
     """Training images that the mean image alone would match."""
-    floor_untrained: int | None
+    control_untrained: int | None
     """Training images that the candidates of an untrained network match."""
     non_members: int | None
     """Images outside the training set that the candidates match."""
@@ -76,8 +76,8 @@ class LeakCount:
     def chance(self) -> int:
         return chance_level(
             self.of,
-            mean_image=self.floor_mean_image,
-            untrained=self.floor_untrained,
+            mean_image=self.control_mean_image,
+            untrained=self.control_untrained,
             held_out=self.non_members,
             held_out_of=self.non_members_of,
         )
@@ -152,8 +152,8 @@ class Evidence:
             good=self.matching.good(threshold),
             unique=self.matching.unique_good(threshold),
             of=len(self.matching.ssim),
-            floor_mean_image=int((self.mean_image > threshold).sum()),
-            floor_untrained=None if self.untrained is None else self.untrained.good(threshold),
+            control_mean_image=int((self.mean_image > threshold).sum()),
+            control_untrained=None if self.untrained is None else self.untrained.good(threshold),
             non_members=None if self.non_members is None else self.non_members.good(threshold),
             non_members_of=None if self.non_members is None else len(self.non_members.ssim),
             threshold=threshold,

@@ -25,8 +25,8 @@ def plot_decay_curve(curve: DecayCurve, settings: MatchSettings) -> go.Figure:
         "good reconstructions",
     )
     controls: dict[str, tuple[Callable[[DecayPoint], int | None], str, str]] = {
-        "mean image alone": (lambda point: point.floor_mean_image, GREY, "dot"),
-        "untrained network": (lambda point: point.floor_untrained, PURPLE, "dashdot"),
+        "mean image alone": (lambda point: point.control_mean_image, GREY, "dot"),
+        "untrained network": (lambda point: point.control_untrained, PURPLE, "dashdot"),
         "held-out images": (lambda point: point.non_members, ORANGE, "dash"),
     }
     for name, (value, colour, dash) in controls.items():

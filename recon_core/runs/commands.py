@@ -69,7 +69,7 @@ def _import(config: Config) -> list[str]:
     asked = parse_config(ImportConfig, config)
     shape = asked.input_shape
     words = ["import-model", asked.path, *([] if shape is None else ["--input-shape", ",".join(map(str, shape))])]
-    for name, value in asked.told.model_dump(exclude_none=True).items():
+    for name, value in asked.options.model_dump(exclude_none=True).items():
         words += [f"--{name}", value if isinstance(value, str) else ",".join(map(str, value))]
     return words
 

@@ -41,12 +41,13 @@ def attack_key(model_key: str, config: ReconstructConfig) -> str:
     return _digest("attack", model_key, _asked(config))
 
 
-def floor_key(config: ReconstructConfig, training: TrainConfig, architecture: Architecture) -> str:
-    """An untrained network is known by its shape and its start; how another one was trained from there is all one."""
+def untrained_key(config: ReconstructConfig, training: TrainConfig, architecture: Architecture) -> str:
+    """An untrained network is identified by its architecture and its start, whatever was trained from there."""
     model = training.model
     start: dict[str, Any] = {"init_scale": model.init_scale, "seed": model.seed, "dtype": model.dtype}
     if model.dense_init_scale != "kaiming":
         start["dense_init_scale"] = model.dense_init_scale
+    # The first word is part of keys that studies have stored since 0.1.0.
     return _digest("floor", architecture.to_json(), start, _asked(config))
 
 
@@ -137,7 +138,7 @@ class RunIndex:
             if model.kind != "train" or model.status.state is not RunState.DONE:
                 return None
             architecture = Architecture.from_json((run.result() or {})["architecture"])
-            return floor_key(config, parse_config(TrainConfig, run.config), architecture)
+            return untrained_key(config, parse_config(TrainConfig, run.config), architecture)
         key = self._key_of(model, summaries)
         return None if key is None else attack_key(key, config)
 

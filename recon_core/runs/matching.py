@@ -194,9 +194,9 @@ def match_planar_source(source: MatchSource, config: MatchConfig, tell: Callable
 
 def image_sentence(count: LeakCount) -> str:
     """The count with its controls, in plain words."""
-    controls = [f"the mean image alone matches {count.floor_mean_image}"]
-    if count.floor_untrained is not None:
-        controls.append(f"an untrained network's candidates {count.floor_untrained}")
+    controls = [f"the mean image alone matches {count.control_mean_image}"]
+    if count.control_untrained is not None:
+        controls.append(f"an untrained network's candidates {count.control_untrained}")
     if count.non_members is not None:
         controls.append(f"{count.non_members} of {count.non_members_of} held-out images match")
     other = "" if count.other is None else f"; {count.other}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MODEL_KINDS = ("train", "model")
 
 
-class Told(Frozen):
+class ImportOptions(Frozen):
     """What a checkpoint does not tell besides the shape of its inputs; whatever is left out is inferred or unknown."""
 
     activation: str | None = Field(None, description="relu, leaky_relu or gelu; left out, relu")
@@ -42,15 +42,15 @@ class Told(Frozen):
     classes: Listed[str] | None = Field(None, description="the names of the outputs, in their order")
 
 
-class ImportConfig(Told):
+class ImportConfig(ImportOptions):
     """Which file, and what it does not tell itself."""
 
     path: str
     input_shape: Listed[int] | None = None
 
     @property
-    def told(self) -> Told:
-        return Told(**{name: getattr(self, name) for name in Told.model_fields})
+    def options(self) -> ImportOptions:
+        return ImportOptions(**{name: getattr(self, name) for name in ImportOptions.model_fields})
 
 
 @dataclass(frozen=True)
@@ -153,31 +153,31 @@ def model_of(run: Run) -> AttackModel:
     network.requires_grad_(False)
     if run.kind == "train":
         return AttackModel(network, parse_config(TrainConfig, run.config))
-    return foreign_model(network, parse_config(ImportConfig, run.config).told)
+    return foreign_model(network, parse_config(ImportConfig, run.config).options)
 
 
-def foreign_model(network: Network, told: Told | None = None) -> AttackModel:
+def foreign_model(network: Network, options: ImportOptions | None = None) -> AttackModel:
     """A network that was not trained here, with what somebody said of it."""
-    told = told or Told()
+    options = options or ImportOptions()
     architecture = network.architecture
     sides = max(2, architecture.outputs)
-    if told.classes is not None and len(told.classes) != sides:
-        raise InputError(f"classes needs {sides} names, in the order of the outputs, got {len(told.classes)}")
-    normalisation = Normalisation.of(told.mean, told.std, architecture.input_shape)
-    return AttackModel(network, normalisation=normalisation, class_names=told.classes)
+    if options.classes is not None and len(options.classes) != sides:
+        raise InputError(f"classes needs {sides} names, in the order of the outputs, got {len(options.classes)}")
+    normalisation = Normalisation.of(options.mean, options.std, architecture.input_shape)
+    return AttackModel(network, normalisation=normalisation, class_names=options.classes)
 
 
-def read_foreign(path: Path, input_shape: tuple[int, ...] | None, told: Told | None = None) -> ForeignModel:
+def read_foreign(path: Path, input_shape: tuple[int, ...] | None, options: ImportOptions | None = None) -> ForeignModel:
     """Somebody else's checkpoint, if it can be attacked at all."""
-    told = told or Told()
-    foreign = read_checkpoint(path, input_shape=input_shape, activation=told.activation, layout=told.layout)
+    options = options or ImportOptions()
+    foreign = read_checkpoint(path, input_shape=input_shape, activation=options.activation, layout=options.layout)
     Target.of(foreign.network)
-    foreign_model(foreign.network, told)
+    foreign_model(foreign.network, options)
     return foreign
 
 
 def imported_before(
-    store: RunStore, path: Path, input_shape: tuple[int, ...] | None, told: Told | None = None
+    store: RunStore, path: Path, input_shape: tuple[int, ...] | None, options: ImportOptions | None = None
 ) -> Run | None:
     """A finished import of the same bytes with the same wishes."""
     digest = _digest(path)
@@ -188,7 +188,7 @@ def imported_before(
         asked = parse_config(ImportConfig, run.config)
         if (
             asked.input_shape == input_shape
-            and asked.told == (told or Told())
+            and asked.options == (options or ImportOptions())
             and (run.result() or {}).get("sha256") == digest
         ):
             return run
@@ -203,16 +203,16 @@ def perform_import(
     run.refuse_without_path()
     path = Path(config.path)
     writer.start(1)
-    foreign = read_foreign(path, config.input_shape, config.told)
+    foreign = read_foreign(path, config.input_shape, config.options)
     writer.save_tensors("weights", foreign.network.state_dict())
     for note in foreign.notes:
         writer.log(note)
     writer.progress(1)
-    writer.finish(RunState.DONE, _facts(foreign, path, config.told), f"imported {path.name}")
+    writer.finish(RunState.DONE, _facts(foreign, path, config.options), f"imported {path.name}")
 
 
-def _facts(foreign: ForeignModel, path: Path, told: Told) -> dict[str, Any]:
-    model = foreign_model(foreign.network, told)
+def _facts(foreign: ForeignModel, path: Path, options: ImportOptions) -> dict[str, Any]:
+    model = foreign_model(foreign.network, options)
     objective = model.task
     needs = list(foreign.needs)
     if model.normalisation is None and len(foreign.architecture.input_shape) == 3:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recon_core.config import TrainConfig
 from recon_core.runs.commands import create_run
-from recon_core.runs.models import Told
+from recon_core.runs.models import ImportOptions
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.store import Run, RunStore
 
@@ -23,12 +23,12 @@ def create_import(
     file: Path,
     input_shape: tuple[int, ...] | None,
     name: str | None = None,
-    told: Told | None = None,
+    options: ImportOptions | None = None,
 ) -> Run:
     """Somebody else's checkpoint, to be copied into the store; called by its file's name unless `name` is given."""
     shape = None if input_shape is None else list(input_shape)
-    said = {} if told is None else told.model_dump(mode="json", exclude_none=True)
-    config = {"path": str(file.absolute()), "input_shape": shape, **said}
+    given = {} if options is None else options.model_dump(mode="json", exclude_none=True)
+    config = {"path": str(file.absolute()), "input_shape": shape, **given}
     return create_run(store, "model", config, name=name or file.name[:_NAME_LIMIT])
 
 

@@ -40,7 +40,7 @@ class PointCount:
     """Candidates at a training point of their class."""
     kept: int
     """Candidates left after the clean-up."""
-    floor_untrained: int | None
+    control_untrained: int | None
     non_members: int | None
     """Held-out points that are found as well."""
     non_members_of: int | None
@@ -60,7 +60,7 @@ class PointCount:
         return chance_level(
             self.of,
             mean_image=None,
-            untrained=self.floor_untrained,
+            untrained=self.control_untrained,
             held_out=self.non_members,
             held_out_of=self.non_members_of,
         )
@@ -90,7 +90,7 @@ class PlanarEvidence:
             of=len(self.members.distances),
             settled=self.members.settled(radius),
             kept=int(self.kept.sum()),
-            floor_untrained=None if self.untrained is None else self.untrained.recovered(radius),
+            control_untrained=None if self.untrained is None else self.untrained.recovered(radius),
             non_members=None if others is None else others.recovered(radius),
             non_members_of=None if others is None else len(others.distances),
         )

@@ -65,7 +65,7 @@ class Cell:
         return ", ".join([*([self.panel] if self.panel else []), self.point, f"seed {self.seed}"])
 
     @property
-    def floor_shape(self) -> tuple[object, ...]:
+    def untrained_shape(self) -> tuple[object, ...]:
         """Cells alike in this share the attack on an untrained network."""
         settings = self.attack.model_dump(mode="json", exclude={"seed"})
         return self.architecture, tuple(sorted((key, repr(value)) for key, value in settings.items()))
@@ -125,7 +125,7 @@ def attack_request(cell: Cell, model_run: str, model: AttackModel | None = None)
     return ReconstructConfig(model=model_run, settings=settings, m_from_rank=cell.m_from_rank, baseline=cell.baseline)
 
 
-def floor_request(cell: Cell, model_run: str) -> ReconstructConfig:
+def untrained_request(cell: Cell, model_run: str) -> ReconstructConfig:
     """The cell's attack on the network it started from, whose candidates match only by chance.
 
     It stands beside all models of a shape, so it gets the most dimensions any of them can have: one for each sample.

@@ -32,8 +32,8 @@ def study_cost(plan: StudyPlan, estimator: Estimator, workers: int | None = None
     untrained: set[tuple[object, ...]] = set()
     for cell in cells:
         seconds += _cell_seconds(cell, estimator)
-        if plan.floor and cell.baseline is None and cell.floor_shape not in untrained:
-            untrained.add(cell.floor_shape)
+        if plan.untrained_control and cell.baseline is None and cell.untrained_shape not in untrained:
+            untrained.add(cell.untrained_shape)
             seconds.append(estimator.reconstruction(cell.training, cell.attack))
     known = [one for one in seconds if one is not None]
     total = None if len(known) < len(seconds) else sum(known) / min(places, len(cells))

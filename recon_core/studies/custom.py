@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
 from recon_core.presets import Size, find_preset
+from recon_core.runs.stored_names import with_current_settings
 from recon_core.settings_text import read_settings, settings_of
 from recon_core.studies.plan import MOST_CELLS, MOST_SEEDS, Scale, StudyPlan, Variant
 from recon_core.studies.settings import Settings, checked, full_key
@@ -56,7 +57,9 @@ class OwnStudy(Frozen):
     references: dict[str, dict[str, Any]] = Field(default_factory=dict)
     scale: Scale | None = None
     seeds: int | list[int] = 1
-    floor: bool = True
+    untrained_control: bool = True
+
+    _read_old_names = model_validator(mode="before")(with_current_settings)
 
     def plan(self) -> StudyPlan:
         """The study, checked."""
@@ -79,7 +82,7 @@ class OwnStudy(Frozen):
                 "references": [_variant(label, values) for label, values in self.references.items()],
                 "base": base,
                 "seeds": _seeds(self.seeds),
-                "floor": self.floor,
+                "untrained_control": self.untrained_control,
             },
         )
 

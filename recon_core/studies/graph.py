@@ -1,7 +1,7 @@
 """What is left to do of a study: every step once, in an order that finishes cells early.
 
-A step is one run: a training, an attack, the floor of a shape, a matching. Steps are known by what they compute
-(`keys`), so two cells that ask for the same share one, and a run that is in the store already is not done again.
+A step is one run: a training, an attack, the same attack on an untrained network, a matching. A step is identified by
+what it computes (`keys`), so cells that need the same one share it, and a run that is already in the store is reused.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from recon_core.runs.keys import (
     RunIndex,
     attack_key,
     find_run,
-    floor_key,
     is_at_work,
     match_key,
     own_images,
     training_key,
+    untrained_key,
 )
 from recon_core.runs.match_request import create_match
 from recon_core.runs.models import model_of
@@ -28,7 +28,7 @@ from recon_core.scheduling import Ended
 from recon_core.scheduling.killed import lacked_memory
 from recon_core.scheduling.queue import waiting
 from recon_core.store import Run, RunState, RunStore
-from recon_core.studies.cells import Cell, attack_request, floor_request, match_request
+from recon_core.studies.cells import Cell, attack_request, match_request, untrained_request
 
 _NAME_LIMIT = 120
 # Whose process dies this often is given up.
@@ -39,7 +39,7 @@ class StepKind(StrEnum):
     """In the order in which ready steps are begun: the nearer to a result, the sooner."""
 
     MATCH = "match"
-    FLOOR = "floor"
+    UNTRAINED = "untrained"
     ATTACK = "attack"
     TRAIN = "train"
 
@@ -99,11 +99,11 @@ class CellSteps:
     cell: Cell
     train: Step
     attack: Step
-    floor: Step | None
+    untrained: Step | None
     match: Step
 
     def __iter__(self) -> Iterator[Step]:
-        yield from (self.train, self.attack, *([self.floor] if self.floor else []), self.match)
+        yield from (self.train, self.attack, *([self.untrained] if self.untrained else []), self.match)
 
     @property
     def state(self) -> StepState:
@@ -125,38 +125,40 @@ class StepGraph:
     """All steps and how far each is. Talks to the store; who does the work is somebody else's business."""
 
     def __init__(
-        self, store: RunStore, name: str, cells: Sequence[Cell], *, floor: bool, recorded: Mapping[str, str]
+        self, store: RunStore, name: str, cells: Sequence[Cell], *, untrained_control: bool, recorded: Mapping[str, str]
     ) -> None:
         self._store, self._name = store, name
         self._index = RunIndex(store)
         self._recorded = dict(recorded)
         self._steps: dict[str, Step] = {}
         self._images: dict[str, str | None] = {}
-        self._floors: dict[tuple[object, ...], Step] = {}
-        self.cells = [self._add(cell, rank, floor) for rank, cell in enumerate(cells)]
+        self._untrained_steps: dict[tuple[object, ...], Step] = {}
+        self.cells = [self._add(cell, rank, untrained_control) for rank, cell in enumerate(cells)]
         for steps in self.cells:
             self._take_finished(steps)
 
     # -- laying out --------------------------------------------------------------------------------
 
-    def _add(self, cell: Cell, rank: int, floor: bool) -> CellSteps:
+    def _add(self, cell: Cell, rank: int, untrained_control: bool) -> CellSteps:
         key = training_key(cell.training, self._images_of(cell))
         train = self._step(key, StepKind.TRAIN, cell, rank)
         attack = self._step(attack_key(key, attack_request(cell, "")), StepKind.ATTACK, cell, rank, train)
-        floor_step = self._floor(cell, rank, train) if floor and cell.baseline is None else None
-        match = self._match(cell, rank, attack, floor_step)
-        return CellSteps(cell, train, attack, floor_step, match)
+        untrained_step = self._untrained(cell, rank, train) if untrained_control and cell.baseline is None else None
+        match = self._match(cell, rank, attack, untrained_step)
+        return CellSteps(cell, train, attack, untrained_step, match)
 
-    def _floor(self, cell: Cell, rank: int, train: Step) -> Step:
+    def _untrained(self, cell: Cell, rank: int, train: Step) -> Step:
         """One for all cells of a shape: that of the first of them."""
-        if cell.floor_shape not in self._floors:
-            key = floor_key(floor_request(cell, ""), cell.training, cell.architecture)
-            self._floors[cell.floor_shape] = self._step(key, StepKind.FLOOR, cell, rank, train)
-        return self._floors[cell.floor_shape]
+        if cell.untrained_shape not in self._untrained_steps:
+            key = untrained_key(untrained_request(cell, ""), cell.training, cell.architecture)
+            self._untrained_steps[cell.untrained_shape] = self._step(key, StepKind.UNTRAINED, cell, rank, train)
+        return self._untrained_steps[cell.untrained_shape]
 
-    def _match(self, cell: Cell, rank: int, attack: Step, floor: Step | None) -> Step:
-        parents = (attack,) if floor is None else (attack, floor)
-        key = match_key(attack.key, None if floor is None else floor.key, match_request(cell, "reconstruct-1", None))
+    def _match(self, cell: Cell, rank: int, attack: Step, untrained: Step | None) -> Step:
+        parents = (attack,) if untrained is None else (attack, untrained)
+        key = match_key(
+            attack.key, None if untrained is None else untrained.key, match_request(cell, "reconstruct-1", None)
+        )
         return self._step(key, StepKind.MATCH, cell, rank, *parents)
 
     def _step(self, key: str, kind: StepKind, cell: Cell, rank: int, *parents: Step) -> Step:
@@ -176,16 +178,16 @@ class StepGraph:
         match = self._index.done(steps.match.key)
         if match is not None:
             self._take(steps.match, match)
-            attack, *floor = (find_run(self._store, parent) for parent in match.parents)
+            attack, *control = (find_run(self._store, parent) for parent in match.parents)
             self._take(steps.attack, attack)
-            if steps.floor is not None:
-                self._take(steps.floor, floor[0] if floor else None)
+            if steps.untrained is not None:
+                self._take(steps.untrained, control[0] if control else None)
         else:
             self._take(steps.attack, self._index.done(steps.attack.key))
         if steps.attack.run_id is not None:
             attacked = self._store.open(steps.attack.run_id)
             self._take(steps.train, find_run(self._store, attacked.parents[0]))
-        for step in (steps.train, steps.floor):
+        for step in (steps.train, steps.untrained):
             if step is not None and step.state is StepState.WAITING:
                 self._take(step, self._index.done(step.key))
 
@@ -308,13 +310,13 @@ class StepGraph:
 
     def _fail(self, step: Step, message: str) -> None:
         step.state, step.message = StepState.FAILED, message
-        if step.kind is StepKind.FLOOR:
+        if step.kind is StepKind.UNTRAINED:
             self._do_without(step)
 
-    def _do_without(self, floor: Step) -> None:
-        """A count without its floor is worth more than no count."""
+    def _do_without(self, untrained: Step) -> None:
+        """A count without this control is worth more than no count."""
         for index, steps in enumerate(self.cells):
-            if steps.floor is floor and steps.match.state is StepState.WAITING:
+            if steps.untrained is untrained and steps.match.state is StepState.WAITING:
                 self._steps.pop(steps.match.key, None)
                 match = self._match(steps.cell, steps.match.rank, steps.attack, None)
                 self.cells[index] = CellSteps(steps.cell, steps.train, steps.attack, None, match)
@@ -351,11 +353,11 @@ class StepGraph:
             case StepKind.ATTACK:
                 model = model_of(self._store.open(above[0]))
                 return create_reconstruction(self._store, attack_request(cell, above[0], model), name)
-            case StepKind.FLOOR:
-                return create_reconstruction(self._store, floor_request(cell, above[0]), name)
+            case StepKind.UNTRAINED:
+                return create_reconstruction(self._store, untrained_request(cell, above[0]), name)
             case StepKind.MATCH:
                 return create_match(self._store, match_request(cell, above[0], above[1] if above[1:] else None), name)
 
     def _run_name(self, step: Step) -> str:
-        untrained = ", untrained" if step.kind is StepKind.FLOOR else ""
+        untrained = ", untrained" if step.kind is StepKind.UNTRAINED else ""
         return f"{self._name}: {step.cell.label}{untrained}"[:_NAME_LIMIT]

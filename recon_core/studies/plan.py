@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from recon_core.config import Frozen
 from recon_core.errors import InputError
+from recon_core.runs.stored_names import with_current_settings
 from recon_core.store.ids import checked_name
 from recon_core.studies.settings import checked
 
@@ -38,7 +39,7 @@ class Check(StrEnum):
     SHARE_FALLS = "the share of images that come back falls along the axis"
     SOME_EVERYWHERE = "images come back at every value"
     BELOW_REFERENCE = "fewer images come back than at the reference"
-    REFERENCE_FAILS = "at the reference nothing comes back beyond its floors"
+    REFERENCE_FAILS = "at the reference nothing comes back beyond chance"
     TEST_ERROR_STEADY = "the test error hardly changes along the axis"
 
 
@@ -88,12 +89,16 @@ class StudyPlan(Frozen):
     references: tuple[Variant, ...] = ()
     base: SettingsField = Field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
-    floor: bool = Field(True, description="attack an untrained network of each shape as well, for the chance level")
+    untrained_control: bool = Field(
+        True, description="attack an untrained network of each architecture as well, for the chance level"
+    )
     kernels: bool = Field(False, description="show the first layer's kernels as images")
     defences: bool = Field(
         False, description="the values are defences and the first is none: draw leak against accuracy"
     )
     claims: tuple[PaperClaim, ...] = ()
+
+    _read_old_names = model_validator(mode="before")(with_current_settings)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

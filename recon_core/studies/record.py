@@ -12,6 +12,7 @@ from typing import Any
 
 from recon_core.errors import AfterimageError
 from recon_core.matching.roc import roc
+from recon_core.runs.stored_names import with_current_names
 from recon_core.store import Run, RunStore
 from recon_core.studies.graph import CellSteps, StepState
 
@@ -25,14 +26,17 @@ _TRAINED = (
     "kkt_layer1", "gradient_norm", "epsilon", "delta", "noise_multiplier",
 )  # fmt: skip
 _COUNTED = (
-    "good", "unique", "of", "floor_mean_image", "floor_untrained", "non_members", "non_members_of", "threshold",
+    "good", "unique", "of", "control_mean_image", "control_untrained", "non_members", "non_members_of", "threshold",
     "merge_factor", "ssim_kind", "candidates", "other_good", "other_chance", "other_ssim_kind",
 )  # fmt: skip
+
+_STEPS = {"floor": "untrained"}
+"""Steps that 0.1.0 called otherwise."""
 
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One cell as it stands. `runs` are ids by step: train, attack, floor, match."""
+    """One cell as it stands. `runs` are ids by step: train, attack, untrained, match."""
 
     id: str
     panel: str
@@ -67,11 +71,18 @@ class StudyRecord:
 def read_record(run: Run) -> StudyRecord:
     """What a study run has kept; empty before it began."""
     kept = run.read_json(FILE) or {"cells": [], "steps": {}}
-    cells = tuple(
-        CellRecord(**{**cell, "state": StepState(cell["state"]), "shared": tuple(cell["shared"])})
-        for cell in kept["cells"]
-    )
-    return StudyRecord(cells, kept["steps"])
+    return StudyRecord(tuple(map(_read_cell, kept["cells"])), kept["steps"])
+
+
+def _read_cell(stored: Mapping[str, Any]) -> CellRecord:
+    """Steps and numbers may have names from before 0.2.0."""
+    known = {
+        "state": StepState(stored["state"]),
+        "runs": {_STEPS.get(step, step): run_id for step, run_id in stored["runs"].items()},
+        "shared": tuple(_STEPS.get(step, step) for step in stored["shared"]),
+        "numbers": with_current_names(stored["numbers"]),
+    }
+    return CellRecord(**{**stored, **known})
 
 
 def recorded_runs(store: RunStore) -> dict[str, str]:
@@ -136,11 +147,11 @@ def _loss_membership(trained: Run) -> dict[str, float]:
 def _count(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Images count by SSIM, points of the plane by whether a candidate is near."""
     if result.get("kind") == "images":
-        count: Mapping[str, Any] = result["count"]
+        count = with_current_names(result["count"])
         other = count.get("other") or {}
         return {**count, **{f"other_{name}": value for name, value in other.items()}}
     near = result["counts"][0]
-    return {**near, "good": near["recovered"], "candidates": result["candidates"]}
+    return {**with_current_names(near), "good": near["recovered"], "candidates": result["candidates"]}
 
 
 def _is_finite(value: Any) -> bool:

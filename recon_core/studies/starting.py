@@ -57,7 +57,7 @@ def own_values(plan: StudyPlan) -> dict[str, Any]:
         "vary": {**axis, **beside},
         "references": {reference.label: dict(reference.settings) for reference in plan.references},
         "seeds": len(plan.seeds),
-        "floor": plan.floor,
+        "untrained_control": plan.untrained_control,
     }
 
 

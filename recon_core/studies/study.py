@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DOING = {
     StepKind.TRAIN: "training",
     StepKind.ATTACK: "attacking",
-    StepKind.FLOOR: "attacking an untrained network for",
+    StepKind.UNTRAINED: "attacking an untrained network for",
     StepKind.MATCH: "matching",
 }
 _NAMED = 3  # lost parts that a sentence names
@@ -108,7 +108,9 @@ class _Study:
         """Look at what the store has already."""
         recorded = {**recorded_runs(self._store), **read_record(self._run).steps}
         cells = expand(self._plan)
-        graph = StepGraph(self._store, self._plan.name, cells, floor=self._plan.floor, recorded=recorded)
+        graph = StepGraph(
+            self._store, self._plan.name, cells, untrained_control=self._plan.untrained_control, recorded=recorded
+        )
         self._graph = graph
         if graph.done:
             self._writer.log(f"{graph.done} of {graph.total} runs were in the store already")

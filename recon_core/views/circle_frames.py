@@ -112,7 +112,7 @@ class ShippedCircle:
     """At this threshold and distance."""
     settled: int
     """Candidates within RADII[0] of a training point of their class, before any clean-up."""
-    floors: dict[str, tuple[int, ...]]
+    controls: dict[str, tuple[int, ...]]
     """By baseline: training points it finds, for each of RADII."""
 
     def save(self, path: Path) -> None:
@@ -126,7 +126,7 @@ class ShippedCircle:
             "distance": self.distance,
             "cleaned_settled": [self.cleaned.settled[radius] for radius in RADII],
             "settled": self.settled,
-            "floors": {name: list(counts) for name, counts in self.floors.items()},
+            "controls": {name: list(counts) for name, counts in self.controls.items()},
         }
         arrays: dict[str, Any] = {
             "points": self.truth.points,
@@ -188,5 +188,5 @@ def load_shipped(path: Path = SHIPPED) -> ShippedCircle:
             dict(zip(RADII, map(int, facts["cleaned_settled"]), strict=True)),
         ),
         settled=int(facts["settled"]),
-        floors={name: tuple(map(int, counts)) for name, counts in facts["floors"].items()},
+        controls={name: tuple(map(int, counts)) for name, counts in facts["controls"].items()},
     )

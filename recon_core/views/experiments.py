@@ -228,14 +228,15 @@ def _count(store: RunStore, run: RunSummary) -> Count | None:
 @functools.lru_cache(maxsize=_REMEMBERED)  # finished runs do not change
 def _read_count(root: Path, run_id: str) -> Count | None:
     from recon_core.matching.controls import chance_level
+    from recon_core.runs.stored_names import with_current_names
 
     result = RunStore(root).open(run_id).result() or {}
     if result.get("kind") == "images":
-        count = result["count"]
+        count = with_current_names(result["count"])
         chance = chance_level(
             count["of"],
-            mean_image=count["floor_mean_image"],
-            untrained=count["floor_untrained"],
+            mean_image=count["control_mean_image"],
+            untrained=count["control_untrained"],
             held_out=count["non_members"],
             held_out_of=count["non_members_of"],
         )

@@ -76,8 +76,8 @@ def found_by(circle: ShippedCircle) -> dict[str, int]:
     """Training points found within RADII[0]: by the attack, and by what has nothing to go by."""
     return {
         "the attack": circle.cleaned.found(RADII[0]),
-        "model inversion": circle.floors["inversion"][0],
-        "the attack on an untrained network": circle.floors["untrained"][0],
+        "model inversion": circle.controls["inversion"][0],
+        "the attack on an untrained network": circle.controls["untrained"][0],
     }
 
 

@@ -37,8 +37,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     decayed = train_run(store, {**MNIST, "training": {"epochs": 1, "weight_decay": 0.01}})
     _match(store, candidate_run(store, decayed, noise(6, (1, 28, 28), 1)))
     model = train_run(store, MNIST)
-    floor = candidate_run(store, model, noise(12, (1, 28, 28), 3), baseline="untrained")
-    _match(store, candidate_run(store, model, noisy_copies(data_of(MNIST).train_x)), untrained=floor.id)
+    control = candidate_run(store, model, noise(12, (1, 28, 28), 3), baseline="untrained")
+    _match(store, candidate_run(store, model, noisy_copies(data_of(MNIST).train_x)), untrained=control.id)
     return store.root
 
 

@@ -18,7 +18,7 @@ from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_co
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Sixteen noisy copies of each of six images, and a floor: 0, 4 and 5 of 6 above 0.5 at B = 1, 1.1 and 1.5."""
+    """Sixteen noisy copies of each of six images, and a control: 0, 4 and 5 of 6 above 0.5 at B = 1, 1.1 and 1.5."""
     store = RunStore(tmp_path_factory.mktemp("done") / "runs")
     model = train_run(store, MNIST)
     candidate_run(store, model, noise(12, (1, 28, 28), 3), baseline="untrained")

@@ -15,7 +15,7 @@ import recon_core as rc
 from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.models.normalisation import Normalisation
-from recon_core.runs.models import Told, imported_before, model_of, read_foreign
+from recon_core.runs.models import ImportOptions, imported_before, model_of, read_foreign
 from recon_core.runs.reconstruction import attack_settings
 from recon_core.runs.requests import create_import
 from recon_core.runs.signals import StopFlag
@@ -58,8 +58,8 @@ def test_candidates_are_pixels_where_the_normalisation_is_known(mlp: Path, tmp_p
 
 
 def test_what_was_said_is_kept_with_the_run(mlp: Path, store: RunStore) -> None:
-    told = Told(activation="gelu", mean=MEAN, std=(0.25,), classes=("cat", "dog"))
-    run = create_import(store, mlp, None, told=told)
+    options = ImportOptions(activation="gelu", mean=MEAN, std=(0.25,), classes=("cat", "dog"))
+    run = create_import(store, mlp, None, options=options)
     perform(run, StopFlag())
     model = model_of(run)
     assert model.architecture.activation == "gelu"
@@ -68,7 +68,7 @@ def test_what_was_said_is_kept_with_the_run(mlp: Path, store: RunStore) -> None:
     result = run.result() or {}
     assert result["needs"] == ["input_shape"]
     assert result["normalisation"] == {"mean": list(MEAN), "std": [0.25] * 3}
-    assert imported_before(store, mlp, None, told) is not None
+    assert imported_before(store, mlp, None, options) is not None
     assert imported_before(store, mlp, None) is None
     assert "--activation gelu --mean 0.5,0.4,0.3 --std 0.25 --classes cat,dog" in " ".join(run.command)
     assert attack_settings(model, {"recipe": "fast"}).model_dump()["input_norm"] == pytest.approx(
@@ -103,7 +103,7 @@ def test_a_module_and_a_run_have_their_own(mlp: Path) -> None:
     with pytest.raises(InputError, match="a module has its own"):
         rc.reconstruct(nn.Linear(192, 1), layout="dense", **QUICK)
     with pytest.raises(InputError, match="classes needs 2 names"):
-        read_foreign(mlp, None, Told(classes=("cat",)))
+        read_foreign(mlp, None, ImportOptions(classes=("cat",)))
 
 
 def test_a_stack_of_convolutions(tmp_path: Path) -> None:

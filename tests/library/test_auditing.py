@@ -17,7 +17,7 @@ from recon_core.auditing.report import AuditReport
 from recon_core.errors import InputError
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
-from recon_core.runs.models import Told
+from recon_core.runs.models import ImportOptions
 from recon_core.runs.requests import create_import
 from recon_core.store import RunStore
 from tests.foreign_training import SIDE, Foreign, train_elsewhere
@@ -101,8 +101,8 @@ def test_count_is_that_of_match(experiment: Experiment, audit: rc.Audit) -> None
 
 def test_normalisation_told_at_import_is_taken(foreign: Foreign, tmp_path: Path) -> None:
     """In the store and in memory, with the same candidates."""
-    store = RunStore(tmp_path / "told")
-    run = create_import(store, foreign.file, (1, SIDE, SIDE), told=Told(mean=(0.5,), std=(0.5,)))
+    store = RunStore(tmp_path / "options")
+    run = create_import(store, foreign.file, (1, SIDE, SIDE), options=ImportOptions(mean=(0.5,), std=(0.5,)))
     perform(run, StopFlag())
     settings = {key: value for key, value in QUICK.items() if key != "input_shape"}
     kept = rc.audit(run.id, foreign.photos, store=store, **settings)

@@ -83,8 +83,8 @@ def test_more_starts_pool_their_candidates(experiment: Experiment) -> None:
 def test_an_untrained_network_is_one_more_control(experiment: Experiment) -> None:
     untrained = rc.reconstruct(experiment.model, baseline="untrained", **ATTACK)
     score = rc.match(experiment.found, experiment.data, untrained=untrained)
-    assert experiment.score.count(0.1).floor_untrained is None
-    assert score.count(0.1).floor_untrained is not None
+    assert experiment.score.count(0.1).control_untrained is None
+    assert score.count(0.1).control_untrained is not None
     assert score.chance_at(0.1) >= experiment.score.chance_at(0.1)
     assert score.good(0.1) == experiment.score.good(0.1)
 

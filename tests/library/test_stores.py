@@ -34,7 +34,7 @@ def test_the_whole_experiment_is_kept_and_equal(experiment: Experiment, tmp_path
     assert score.run is not None
     result = score.run.result() or {}
     assert result["count"]["good"] == score.good(0.4)
-    assert result["count"]["floor_untrained"] == score.count(0.4).floor_untrained
+    assert result["count"]["control_untrained"] == score.count(0.4).control_untrained
     assert model.history()["step"].tolist() == experiment.model.history()["step"].tolist()
     assert model.summary["log_loss"] == experiment.model.summary["log_loss"]
     assert torch.equal(model.samples["margins"], experiment.model.samples["margins"])

@@ -52,10 +52,10 @@ def evidence() -> Evidence:
 def test_a_count_comes_with_its_controls() -> None:
     count = evidence().at(0.9)
     assert (count.good, count.unique, count.of) == (6, 6, 10)
-    assert (count.floor_mean_image, count.floor_untrained, count.non_members, count.non_members_of) == (0, 0, 0, 10)
+    assert (count.control_mean_image, count.control_untrained, count.non_members, count.non_members_of) == (0, 0, 0, 10)
     assert (count.threshold, count.merge_factor, count.ssim_kind) == (0.9, 1.0, SsimKind.WANG)
     assert (count.capped, count.candidates, count.untrained_candidates) == (0, 6, 6)
-    assert evidence().at(-1).floor_mean_image == 10
+    assert evidence().at(-1).control_mean_image == 10
 
 
 @pytest.mark.parametrize("kind", list(SsimKind))
@@ -88,7 +88,7 @@ def test_images_too_small_for_a_window_have_no_second_count() -> None:
 def test_controls_not_run_are_none() -> None:
     whole = evidence()
     count = Evidence(whole.matching, whole.mean_image).at(0.4)
-    assert (count.floor_untrained, count.non_members, count.non_members_of, count.untrained_candidates) == (None,) * 4
+    assert (count.control_untrained, count.non_members, count.non_members_of, count.untrained_candidates) == (None,) * 4
     with pytest.raises(InputError, match="needs non-members"):
         Evidence(whole.matching, whole.mean_image).membership()
 

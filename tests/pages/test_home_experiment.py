@@ -235,7 +235,9 @@ class TestFinished:
         count = (store.open(match_id).result() or {})["count"]
         metrics = {metric.label: metric.value for metric in app.metric}
         assert metrics["Good reconstructions"] == f"{count['good']} of 4"
-        assert f"untrained network {count['floor_untrained']}; held-out images {count['non_members']} of" in texts(app)
+        assert f"untrained network {count['control_untrained']}; held-out images {count['non_members']} of" in texts(
+            app
+        )
         assert "…" not in texts(app)
         assert parts(app)["margins"]["steps"]
 

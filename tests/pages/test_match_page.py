@@ -69,10 +69,10 @@ def test_a_model_alone_asks_for_an_attack(store: RunStore, model: Run) -> None:
 
 
 def test_the_newest_attack_is_shown_unasked_with_its_controls(store: RunStore, model: Run, leaked: Run) -> None:
-    floor = candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
+    control = candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
     app = visit(m_t="0.9", m_b="1.0")
     assert app.multiselect(key="m_runs").value == [leaked.id]
-    assert app.selectbox(key="m_untrained").value == floor.id
+    assert app.selectbox(key="m_untrained").value == control.id
     assert counts(app) == {
         "Good reconstructions": "4 of 6",
         "Chance: mean image": "0 of 6",

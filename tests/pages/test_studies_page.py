@@ -283,8 +283,8 @@ class TestAFinishedStudy:
         assert app.radio(key="s_study").value == "samples"
         assert app.number_input(key="s_seeds").value == 3
         own = own_plan(
-            {"name": "mine", "vary": {"data.n": [4, 8], "model.widths": [[20, 20], [30]]}, "seeds": 3, "floor": False,
-             "set": {"model.init_scale": 1e-3, "training.target_log_loss": -10},
+            {"name": "mine", "vary": {"data.n": [4, 8], "model.widths": [[20, 20], [30]]}, "seeds": 3,
+             "untrained_control": False, "set": {"model.init_scale": 1e-3, "training.target_log_loss": -10},
              "references": {"wide": {"model.widths": [99]}}}
         )  # fmt: skip
         run = create_study(store, StudyConfig(plan=own))

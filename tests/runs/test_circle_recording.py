@@ -101,19 +101,19 @@ class TestChain:
         assert [run.kind for run in chain.runs] == ["train", "reconstruct", "reconstruct", "match"]
         assert {run.status().state for run in chain.runs} == {RunState.QUEUED}
         assert chain.match is not None
-        floor = chain.baselines[Baseline.UNTRAINED]
-        assert chain.attack.parents == floor.parents == (chain.train.id,)
-        assert chain.match.parents == (chain.attack.id, floor.id)
+        control = chain.baselines[Baseline.UNTRAINED]
+        assert chain.attack.parents == control.parents == (chain.train.id,)
+        assert chain.match.parents == (chain.attack.id, control.id)
         assert chain.train.name == "mine"
         assert chain.attack.command[:6] == ("python", "-m", "recon_core", "reconstruct", "--model", chain.train.id)
         assert "data.n=6" in chain.train.command
 
-    def test_done_in_order_it_counts_with_a_floor(self, store: RunStore) -> None:
+    def test_done_in_order_it_counts_with_a_chance_level(self, store: RunStore) -> None:
         chain = create_attack_chain(store, SMALL.training(), attack={"iterations": 9})
         assert [perform(run, StopFlag()) for run in chain.runs] == [RunState.DONE] * 4
         assert chain.match is not None
         counts = (chain.match.result() or {})["counts"]
-        assert all(count["of"] == 6 and count["floor_untrained"] is not None for count in counts)
+        assert all(count["of"] == 6 and count["control_untrained"] is not None for count in counts)
         assert store.check() == []
 
     def test_settings_are_those_that_the_trained_model_would_get(self, finished: Finished) -> None:

@@ -149,5 +149,5 @@ def test_a_pool_becomes_points_curves_and_a_decay_point(store: RunStore, model: 
     assert curve.auc > 0.6
     (entry,) = model_index(store)
     point = decay_point(entry, view, 0.9)
-    assert (point.good, point.of, point.floor_mean_image, point.floor_untrained) == (4, 6, 0, None)
+    assert (point.good, point.of, point.control_mean_image, point.control_untrained) == (4, 6, 0, None)
     assert (point.train_error, point.test_error, point.weight_decay) == (0.0, 0.25, 0.0)

@@ -52,8 +52,8 @@ def leaked(store: RunStore, model: Run) -> Run:
 
 @pytest.fixture
 def request_(store: RunStore, model: Run, leaked: Run) -> MatchConfig:
-    floor = candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
-    return MatchConfig(runs=(leaked.id,), untrained=floor.id, merge_factor=1.0, threshold=0.9)
+    control = candidate_run(store, model, noise(12, SHAPE, 3), baseline="untrained")
+    return MatchConfig(runs=(leaked.id,), untrained=control.id, merge_factor=1.0, threshold=0.9)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_match_run_keeps_the_command_that_repeats_it(store: RunStore, request_
     ]
 
 
-def test_the_floor_repeats_the_attack_on_an_untrained_network(store: RunStore) -> None:
+def test_the_untrained_control_repeats_the_attack_on_an_untrained_network(store: RunStore) -> None:
     trained = store.create("train", parse_config(TrainConfig, MNIST).model_dump(mode="json"))
     assert perform(trained, StopFlag()) is RunState.DONE
     asked = parse_config(
@@ -259,12 +259,12 @@ def test_the_floor_repeats_the_attack_on_an_untrained_network(store: RunStore) -
     )
     attacked = create_reconstruction(store, asked)
     assert perform(attacked, StopFlag()) is RunState.DONE
-    floor = create_untrained_control(store, attacked.id)
-    assert floor.config == {**attacked.config, "baseline": "untrained"}
-    assert perform(floor, StopFlag()) is RunState.DONE
+    control = create_untrained_control(store, attacked.id)
+    assert control.config == {**attacked.config, "baseline": "untrained"}
+    assert perform(control, StopFlag()) is RunState.DONE
     # Of a baseline there are no settings to repeat: the usual ones are taken.
-    assert create_untrained_control(store, floor.id).config["baseline"] == "untrained"
-    config = MatchConfig(runs=(attacked.id,), untrained=floor.id)
+    assert create_untrained_control(store, control.id).config["baseline"] == "untrained"
+    config = MatchConfig(runs=(attacked.id,), untrained=control.id)
     pool = opened(store, config)
     count = pool.view(config).count(0.4)
     assert (count.candidates, count.untrained_candidates, count.of) == (8, 8, 6)

@@ -200,7 +200,7 @@ class TestEvaluator:
         nothing = evaluator.count(picture_of(noise(6, data.input_shape, 0)))
         assert isinstance(nothing, LeakCount)
         assert nothing.good == 0
-        assert nothing.floor_mean_image == found.floor_mean_image
+        assert nothing.control_mean_image == found.control_mean_image
 
     def test_points_at_the_training_points_are_found_as_a_match_run_finds_them(self, store: RunStore) -> None:
         model, data = train_run(store, CIRCLE), data_of(CIRCLE)
@@ -208,7 +208,7 @@ class TestEvaluator:
         counts = evaluator_of(model).count(picture_of(away, labels=data.train_labels))
         assert not isinstance(counts, LeakCount)
         assert [(at.radius, at.recovered, at.of) for at in counts] == [(0.1, 6, 6), (0.03, 0, 6)]
-        assert counts[0].non_members_of is not None  # the floor
+        assert counts[0].non_members_of is not None  # for the chance level
 
     def test_points_the_run_itself_cleaned_away_do_not_count(self, store: RunStore) -> None:
         model, data = train_run(store, CIRCLE), data_of(CIRCLE)

@@ -55,7 +55,7 @@ def test_candidates_that_are_training_images_are_found(store: RunStore, model: R
     result, tensors = result_of(run), run.tensors("match")
     count = result["count"]
     assert (count["good"], count["unique"], count["of"], count["candidates"]) == (4, 4, 6, 14)
-    assert (count["floor_mean_image"], count["floor_untrained"], count["non_members"]) == (0, 0, 0)
+    assert (count["control_mean_image"], count["control_untrained"], count["non_members"]) == (0, 0, 0)
     assert (count["non_members_of"], count["untrained_candidates"]) == (6, 12)
     assert result["tpr_at_1_percent_fpr"] >= 4 / 6
     assert result["auc"] > 0.6

@@ -54,8 +54,8 @@ def test_everybody_counts_alike(store: RunStore, found: Run) -> None:
     assert picture is not None
     live = evaluator_of(model).count(picture)
     assert not isinstance(live, tuple)
-    assert (live.good, live.unique, live.floor_mean_image) == tuple(
-        counted[name] for name in ("good", "unique", "floor_mean_image")
+    assert (live.good, live.unique, live.control_mean_image) == tuple(
+        counted[name] for name in ("good", "unique", "control_mean_image")
     )
     assert live.non_members is None  # which would take as long again
 

@@ -222,7 +222,7 @@ def test_a_run_on_a_node_that_dies_goes_on_from_its_checkpoint_elsewhere(
 def test_a_study_on_a_cluster_comes_to_what_it_comes_to_here(
     nodes: Any, second: Any, store: RunStore, tmp_path: Path
 ) -> None:
-    one = {"references": [], "floor": False}
+    one = {"references": [], "untrained_control": False}
     away = create_study(store, StudyConfig(plan=tiny_plan(**one), cluster=nodes.address))
     with away.writer() as writer:
         perform_study(away, writer, StopFlag(), lambda *told: None, None)
@@ -272,7 +272,9 @@ def test_a_search_in_the_dashboard_is_killed_followed_stopped_and_taken_back(
 def test_a_study_on_a_cluster_that_is_cancelled_can_go_on_here(
     nodes: Any, second: Any, store: RunStore, gates: Gates
 ) -> None:
-    run = create_study(store, StudyConfig(plan=tiny_plan(references=[], floor=False), cluster=nodes.address))
+    run = create_study(
+        store, StudyConfig(plan=tiny_plan(references=[], untrained_control=False), cluster=nodes.address)
+    )
     gates.close("reconstruct")
 
     def at_work(kind: str) -> list[Run]:

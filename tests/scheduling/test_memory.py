@@ -257,7 +257,7 @@ class TestTriedAgain:
     """With fewer beside it; then the part is lost, and says why."""
 
     def study(self, store: RunStore, times: int) -> tuple[Run, ShortOfMemory]:
-        plan = tiny_plan(points=[{"label": "none", "settings": FLOW}], references=[], floor=False)
+        plan = tiny_plan(points=[{"label": "none", "settings": FLOW}], references=[], untrained_control=False)
         run, executor = create_study(store, StudyConfig(plan=plan)), ShortOfMemory("train", times)
         do_study(run, executor)
         return run, executor

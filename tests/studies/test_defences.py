@@ -27,7 +27,13 @@ NAMES = [
 
 
 def row(point: str, seed: int, good: int, error: float, state: str = "done", **numbers: Any) -> StudyRow:
-    known: dict[str, Any] = {"good": good, "of": 50, "test_error": error, "floor_mean_image": 0, "floor_untrained": 1}
+    known: dict[str, Any] = {
+        "good": good,
+        "of": 50,
+        "test_error": error,
+        "control_mean_image": 0,
+        "control_untrained": 1,
+    }
     known |= {"non_members": 2, "non_members_of": 25, "train_seconds": 3.0, **numbers}
     message = "train: recipe dpsgd needs Opacus" if state == "failed" else ""
     return StudyRow(f"/{point}/{seed}", "", point, None, False, seed, state, message, {}, known if good >= 0 else {})

@@ -98,7 +98,8 @@ def test_every_number_is_one_of_the_store(built: tuple[RunStore, str], page: Pat
         assert row["good"].split(" ")[0] == f"{mean([count['good'] for count in counts]):.3g}"
         assert int(row["of"]) == counts[0]["of"] == 10
         controls = [
-            mean([count[name] for count in counts]) for name in ("floor_mean_image", "floor_untrained", "non_members")
+            mean([count[name] for count in counts])
+            for name in ("control_mean_image", "control_untrained", "non_members")
         ]
         assert row["chance level"] == f"{max(controls):.3g}"
         assert row["good, other SSIM window"] == f"{mean([count['other']['good'] for count in counts]):.3g}"

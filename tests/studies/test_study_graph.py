@@ -27,7 +27,7 @@ ARCHITECTURE = {
 
 def graph_of(store: RunStore, plan: StudyPlan | None = None, recorded: dict[str, str] | None = None) -> StepGraph:
     plan = plan or tiny_plan()
-    return StepGraph(store, plan.name, expand(plan), floor=plan.floor, recorded=recorded or {})
+    return StepGraph(store, plan.name, expand(plan), untrained_control=plan.untrained_control, recorded=recorded or {})
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -64,11 +64,11 @@ def step_of(graph: StepGraph, kind: StepKind, point: str) -> Step:
     return next(step for step in graph.steps if step.kind is kind and step.cell.point == point)
 
 
-def test_cells_are_finished_one_after_the_other_and_share_their_floor(store: RunStore) -> None:
+def test_cells_are_finished_one_after_the_other_and_share_the_untrained_control(store: RunStore) -> None:
     graph = graph_of(store)
     assert work_off(graph) == [
         "train none",
-        "floor none",
+        "untrained none",
         "attack none",
         "match none",
         "train 0.001",
@@ -81,7 +81,7 @@ def test_cells_are_finished_one_after_the_other_and_share_their_floor(store: Run
     assert graph.done == graph.total == 10
     assert all(cell.state is StepState.DONE for cell in graph.cells)
     match = store.open(graph.cells[1].match.run_id or "")
-    assert match.parents == (graph.cells[1].attack.run_id, graph.cells[0].floor.run_id)
+    assert match.parents == (graph.cells[1].attack.run_id, graph.cells[0].untrained.run_id)
     assert match.name == "tiny: 0.001, seed 0"
     assert match.command[:4] == ("python", "-m", "recon_core", "match")
 
@@ -177,9 +177,9 @@ def test_a_failure_spoils_its_cell_and_no_other(store: RunStore) -> None:
 def test_without_its_control_a_count_is_still_made(store: RunStore) -> None:
     graph = graph_of(store)
     graph.end(end(graph.begin(step_of(graph, StepKind.TRAIN, "none"))))  # type: ignore[arg-type]
-    floor = graph.begin(step_of(graph, StepKind.FLOOR, "none"))
-    assert floor is not None
-    graph.end(end(floor, RunState.FAILED, "diverged"))
+    control = graph.begin(step_of(graph, StepKind.UNTRAINED, "none"))
+    assert control is not None
+    graph.end(end(control, RunState.FAILED, "diverged"))
     work_off(graph)
     assert all(cell.state is StepState.DONE for cell in graph.cells)
     assert store.open(graph.cells[0].match.run_id or "").config["untrained"] is None
@@ -204,16 +204,16 @@ def test_one_cancelled_run_is_left_and_one_whose_process_died_is_tried_again(sto
 
 
 def test_m_follows_from_the_weights_and_is_found_again(store: RunStore) -> None:
-    """Twice the rank of the trained first layer, unless the plan says how many; the floor has one for each sample."""
+    """Twice the rank of the trained first layer, unless the plan says how many; the control has one for each sample."""
     graph = graph_of(store)
     work_off(graph)
     first = graph.cells[0]
     attacked = parse_config(ReconstructConfig, store.open(first.attack.run_id or "").config)
     assert attacked.m_from_rank
     assert attacked.settings.m == 8
-    assert first.floor is not None
-    floor = parse_config(ReconstructConfig, store.open(first.floor.run_id or "").config)
-    assert (floor.settings.m, floor.settings.model_dump()["rank"]) == (20, 10)
+    assert first.untrained is not None
+    control = parse_config(ReconstructConfig, store.open(first.untrained.run_id or "").config)
+    assert (control.settings.m, control.settings.model_dump()["rank"]) == (20, 10)
     assert graph_of(store).done == graph.total  # nothing is done again
     chosen = tiny_plan(base={**tiny_plan().base, "attack.m": 30})
     other = graph_of(store, chosen)

@@ -10,9 +10,9 @@ import pytest
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
-from recon_core.runs.keys import attack_key, floor_key, training_key
+from recon_core.runs.keys import attack_key, training_key, untrained_key
 from recon_core.studies.catalogue import CATALOGUE, StudySize, find_study
-from recon_core.studies.cells import attack_request, expand, floor_request
+from recon_core.studies.cells import attack_request, expand, untrained_request
 from recon_core.studies.custom import own_plan, read_own
 from recon_core.studies.plan import Scale, StudyPlan
 from recon_core.studies.settings import full_key, known_keys
@@ -63,9 +63,11 @@ def test_keys_tell_apart_what_changes_the_result_and_nothing_else() -> None:
     assert attack_key(key, longer) != attack_key(key, request)
     # An untrained network does not care how another one was trained from its start.
     further = parse_config(TrainConfig, {**values, "training": {"recipe": "flow", "target_log_loss": -99.0}})
-    floor = floor_request(cell, "")
-    assert floor_key(floor, further, cell.architecture) == floor_key(floor, cell.training, cell.architecture)
-    assert floor_key(floor, other, cell.architecture) != floor_key(floor, cell.training, cell.architecture)
+    control = untrained_request(cell, "")
+    assert untrained_key(control, further, cell.architecture) == untrained_key(
+        control, cell.training, cell.architecture
+    )
+    assert untrained_key(control, other, cell.architecture) != untrained_key(control, cell.training, cell.architecture)
 
 
 @pytest.mark.parametrize(("name", "size"), [(name, size) for name, s in CATALOGUE.items() for size in s.sizes])

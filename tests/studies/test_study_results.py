@@ -36,7 +36,7 @@ LABELS = ("none", "0.1", "1")
 
 def row(point: str, seed: int, *, reference: bool = False, panel: str = "", **numbers: Any) -> StudyRow:
     position = None if reference or point == "none" else float(point)
-    known = {"of": 50, "floor_mean_image": 1, "floor_untrained": 2, "non_members": 0, **numbers}
+    known = {"of": 50, "control_mean_image": 1, "control_untrained": 2, "non_members": 0, **numbers}
     return StudyRow(f"{panel}/{point}/{seed}", panel, point, position, reference, seed, "done", "", {}, known)
 
 
@@ -275,7 +275,7 @@ def test_findings_say_numbers_and_chance_level() -> None:
     assert "The best value has no more than that." in text
     assert "the mean image alone 1, an untrained network 2, held-out images 0" in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
-    sizes = results_of(row("0.1", 0, good=10, of=20), row("1", 0, good=20, of=100, floor_untrained=7))
+    sizes = results_of(row("0.1", 0, good=10, of=20), row("1", 0, good=20, of=100, control_untrained=7))
     assert count_finding(sizes, "").startswith(
         "The largest share of images is reconstructed at 0.1: 50.0% (10 of 20); the smallest at 1: 20.0% (20 of 100)."
     )
@@ -287,8 +287,8 @@ def test_findings_say_numbers_and_chance_level() -> None:
 def test_where_n_varies_text_and_figure_show_shares(store: RunStore) -> None:
     """200 images give more to find than 20: the larger count is the smaller share, in the sentence and in the curve."""
     results = results_of(
-        row("0.1", 0, good=10, of=20, on_margin=20, floor_untrained=1),
-        row("1", 0, good=20, of=200, on_margin=100, floor_untrained=8),
+        row("0.1", 0, good=10, of=20, on_margin=20, control_untrained=1),
+        row("1", 0, good=20, of=200, on_margin=100, control_untrained=8),
     )
     figures = {item.name: item for item in study_figures(store, results)}
     good, margin = figures["good"], figures["on-margin"]

@@ -19,7 +19,7 @@ from tests.gates import Gates
 from tests.processes import wait_for, worker_of
 from tests.studies.tiny_studies import BASE, FLOW, InlineExecutor, do_study, tiny_plan
 
-ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "floor": False}
+ONE_CELL = {"points": [{"label": "none", "settings": FLOW}], "references": [], "untrained_control": False}
 
 
 def queued(store: RunStore, **changes: Any) -> Run:
@@ -45,9 +45,11 @@ def test_a_study_leaves_its_numbers_and_ordinary_runs(store: RunStore) -> None:
     cells = read_record(run).cells
     assert [cell.id for cell in cells] == ["/none/0", "/0.001/0", "/=small start/0"]
     for cell in cells:
-        assert set(cell.runs) == {"train", "attack", "floor", "match"}
+        assert set(cell.runs) == {"train", "attack", "untrained", "match"}
         assert cell.numbers["of"] == cell.numbers["n"] == 10
-        assert cell.numbers["floor_untrained"] == store.open(cell.runs["match"]).result()["count"]["floor_untrained"]
+        assert (
+            cell.numbers["control_untrained"] == store.open(cell.runs["match"]).result()["count"]["control_untrained"]
+        )
         assert cell.numbers["good"] == store.open(cell.runs["match"]).result()["count"]["good"]
         assert cell.numbers["on_margin"] == store.open(cell.runs["train"]).result()["on_margin"]
     rows = run.metrics()
@@ -68,7 +70,7 @@ def test_a_baseline_stands_in_place_of_the_attack(store: RunStore) -> None:
     asked = [store.open(cell.runs["attack"]).config["baseline"] for cell in (inversion, weights, attack)]
     assert asked == ["inversion", "weights", None]
     # Weights have no chance level of their own; the attack has.
-    assert ["floor" in cell.runs for cell in (inversion, weights, attack)] == [False, False, True]
+    assert ["untrained" in cell.runs for cell in (inversion, weights, attack)] == [False, False, True]
     assert inversion.numbers["candidates"] == 6
     assert weights.numbers["candidates"] == BASE["model.widths"][0]
     for cell in (inversion, weights):
@@ -142,7 +144,7 @@ class Killing(InlineExecutor):
 
 
 def test_a_study_that_lost_a_part_has_failed_says_which_and_goes_on(store: RunStore) -> None:
-    run = queued(store, floor=False)
+    run = queued(store, untrained_control=False)
     executor = Killing()
     do_study(run, executor)
     status = run.status()
@@ -200,7 +202,7 @@ def test_a_killed_study_goes_on_without_repeating_anything(store: RunStore, tmp_
         base={**BASE, "training.measure_every": 50},
         points=[{"label": "quick", "settings": FLOW}, {"label": "slow", "settings": slow}],
         references=[],
-        floor=False,
+        untrained_control=False,
     )
     run = create_study(store, StudyConfig(plan=plan, workers=1))
     gate = gates.close("train", step=100, words=("slow",))

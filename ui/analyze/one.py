@@ -52,9 +52,9 @@ def _show_count(found: Leakage, threshold: float) -> None:
     """The count and all it stands on, in two lines: the page belongs to the plot."""
     count, view = found.view.count(threshold), found.view
     st.subheader(f"{count.good} of {count.of} training images reconstructed", anchor=False)
-    controls = [f"the mean image alone matches {count.floor_mean_image}"]
-    if count.floor_untrained is not None:
-        controls.append(f"an untrained network {count.floor_untrained}")
+    controls = [f"the mean image alone matches {count.control_mean_image}"]
+    if count.control_untrained is not None:
+        controls.append(f"an untrained network {count.control_untrained}")
     if count.non_members is not None:
         controls.append(f"{count.non_members} of {count.non_members_of} held-out images match")
     if count.other is not None:

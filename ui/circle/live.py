@@ -28,7 +28,7 @@ from ui.circle.cached import (
 from ui.circle.choice import LIVE, Choice, Knobs, asked_to_run, turn_knobs
 from ui.circle.player import Mode, Overlay, Scene, show_player
 from ui.circle.stages import Attacked, stages
-from ui.circle.words import floor_words, show_found
+from ui.circle.words import controls_text, show_found
 from ui.shared.formatting import duration, plain
 from ui.shared.lecture import is_lecture
 from ui.shared.live import keep_fresh
@@ -245,7 +245,7 @@ def _show_counts(settings: CircleSettings, runs: CircleRuns, attack: RunSummary,
         help="The same once more, here and now; what is shown was done before.",
     ):
         _start(settings, slot, again=True)
-    show_found(settings.n, result, knobs, floor_words(_floors(settings, runs, knobs)))
+    show_found(settings.n, result, knobs, controls_text(_controls(settings, runs, knobs)))
     spent = sum(run.status.seconds for run in (runs.train, attack))
     st.caption(
         f"Training and attack took {duration(spent)}. Scored with the training points, which the attack never sees."
@@ -256,15 +256,15 @@ def _show_counts(settings: CircleSettings, runs: CircleRuns, attack: RunSummary,
                 go_to_run(run.id, _BACK)
 
 
-def _floors(settings: CircleSettings, runs: CircleRuns, knobs: Knobs) -> dict[str, tuple[int, ...] | None]:
+def _controls(settings: CircleSettings, runs: CircleRuns, knobs: Knobs) -> dict[str, tuple[int, ...] | None]:
     found: dict[str, tuple[int, ...] | None] = {}
     for run, name, threshold, distance in (
         (runs.inversion, "inversion", 0.0, 0.0),  # it has no multipliers to go by
         (runs.untrained, "untrained", knobs.threshold, knobs.distance),
     ):
         if _has_ended_well(run):
-            floor = cleaned(run.id, settings, threshold, distance)
-            found[name] = tuple(floor.found(radius) for radius in RADII)
+            left = cleaned(run.id, settings, threshold, distance)
+            found[name] = tuple(left.found(radius) for radius in RADII)
         elif run is not None and run.status.state in (RunState.QUEUED, RunState.RUNNING):
             found[name] = None
     return found

@@ -10,7 +10,7 @@ from recon_core.views.circle_frames import RADII, CandidatePoints, CleanUp, Ship
 from ui.circle.choice import Choice, Knobs, turn_knobs
 from ui.circle.player import Mode, Overlay, Scene, show_player
 from ui.circle.stages import Attacked, stages
-from ui.circle.words import floor_words, show_found
+from ui.circle.words import controls_text, show_found
 from ui.shared.formatting import duration
 from ui.shared.lecture import is_lecture
 
@@ -26,9 +26,9 @@ def show_recording(run_live: Callable[[], None]) -> None:
         panel = st.container(key="lecture-panel")
         knobs = turn_knobs([right] * 3, enabled=True)
     cleaned = circle.cleaned
-    floors = circle.floors
+    controls = circle.controls
     if (knobs.threshold, knobs.distance) != (circle.threshold, circle.distance):
-        cleaned, floors = _cleaned(knobs.threshold, knobs.distance)
+        cleaned, controls = _cleaned(knobs.threshold, knobs.distance)
     with left:
         show_player(_scene(circle, cleaned, knobs), key="circle-0")
     with panel:
@@ -41,7 +41,7 @@ def show_recording(run_live: Callable[[], None]) -> None:
             help="Trains and attacks here and now, with the settings above. Turning one of them does the same.",
         ):
             run_live()
-        show_found(RECORDED.n, cleaned, knobs, floor_words(floors))
+        show_found(RECORDED.n, cleaned, knobs, controls_text(controls))
         st.caption(
             f"Recorded from a real run, in which training and attack took {duration(circle.seconds)}. Scored with the "
             "training points, which the attack never sees."
@@ -95,5 +95,5 @@ def _cleaned(threshold: float, distance: float) -> tuple[CleanUp, dict[str, tupl
         return clean_up_points(points, circle.truth, threshold=least, distance=apart, seed=circle.seed)
 
     untrained = left(circle.untrained, threshold, distance)
-    floors = {**circle.floors, "untrained": tuple(untrained.found(radius) for radius in RADII)}
-    return left(circle.attack, threshold, distance), floors
+    controls = {**circle.controls, "untrained": tuple(untrained.found(radius) for radius in RADII)}
+    return left(circle.attack, threshold, distance), controls

@@ -9,11 +9,11 @@ import streamlit as st
 from recon_core.views.circle_frames import RADII, CleanUp
 from ui.circle.choice import Knobs
 
-_FLOORS = {"inversion": "model inversion finds", "untrained": "the same attack on an untrained network"}
+_CONTROLS = {"inversion": "model inversion finds", "untrained": "the same attack on an untrained network"}
 
 
-def show_found(n: int, result: CleanUp, knobs: Knobs, floors: str) -> None:
-    """The counts, and beside them what others find: `floors`, from `floor_words`."""
+def show_found(n: int, result: CleanUp, knobs: Knobs, controls: str) -> None:
+    """The counts, and beside them what others find: `controls`, from `controls_text`."""
     with st.container(horizontal=True):
         for radius in RADII:
             st.metric(f"Found within {radius:g}", f"{result.found(radius)} of {n}", border=True, width="content")
@@ -30,13 +30,13 @@ def show_found(n: int, result: CleanUp, knobs: Knobs, floors: str) -> None:
             "class."
         )
     radii = " and ".join(f"{radius:g}" for radius in RADII)
-    st.markdown(f"For comparison, within {radii}: {floors}.")
+    st.markdown(f"For comparison, within {radii}: {controls}.")
 
 
-def floor_words(found: Mapping[str, Sequence[int] | None]) -> str:
+def controls_text(found: Mapping[str, Sequence[int] | None]) -> str:
     """What those find who do not use the attack, at the same distances; None is one that is still running."""
     words = []
-    for name, verb in _FLOORS.items():
+    for name, verb in _CONTROLS.items():
         if name not in found:
             continue
         counts = found[name]

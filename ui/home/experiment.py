@@ -15,6 +15,7 @@ from recon_core.matching.controls import chance_level
 from recon_core.presets import find_preset
 from recon_core.runs.chain_search import find_attack_chain
 from recon_core.runs.chains import create_attack_chain
+from recon_core.runs.stored_names import with_current_names
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
 from ui.home.cached import PAIRS, Drawn, Originals, drawn, margins, originals
@@ -234,12 +235,12 @@ def _show_count(chain: Chain, found: Drawn) -> None:
     """The count beside its chance level, which rises as controls come in."""
     count = found.found.count
     stored = chain.match.result.get("count")
-    controls: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
+    controls: Mapping[str, Any] = with_current_names(stored) if isinstance(stored, dict) else {}
     held_out, held_out_of = controls.get("non_members"), controls.get("non_members_of")
-    untrained = controls.get("floor_untrained")
+    untrained = controls.get("control_untrained")
     chance = chance_level(
         count.of,
-        mean_image=count.floor_mean_image,
+        mean_image=count.control_mean_image,
         untrained=untrained,
         held_out=held_out,
         held_out_of=held_out_of,
@@ -261,7 +262,7 @@ def _show_count(chain: Chain, found: Drawn) -> None:
             help="What would count as good although nothing leaked: the largest of the controls below.",
         )
     st.caption(
-        f"Controls: mean image alone {count.floor_mean_image}; untrained network "
+        f"Controls: mean image alone {count.control_mean_image}; untrained network "
         f"{'…' if untrained is None else untrained}; held-out images "
         f"{'…' if held_out is None else f'{held_out} of {held_out_of}'}"
     )

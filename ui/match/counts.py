@@ -72,7 +72,7 @@ def show_point_counts(pool: PointPool, radius: float) -> None:
         )
         _metric(
             "Chance: untrained",
-            _of(count.floor_untrained, count.of),
+            _of(count.control_untrained, count.of),
             "Training points found by the same attack on a network that has seen no point.",
         )
         _metric(

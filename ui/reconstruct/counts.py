@@ -59,7 +59,7 @@ def _conditions(count: LeakCount) -> str:
 
 def _image_chance(count: LeakCount) -> str:
     other = "" if count.other is None else f" Good are {count.other}."
-    return f"Chance level: the mean image alone matches {count.floor_mean_image}.{other}"
+    return f"Chance level: the mean image alone matches {count.control_mean_image}.{other}"
 
 
 def _point_chance(counts: tuple[PointCount, ...]) -> str:

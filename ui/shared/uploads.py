@@ -15,7 +15,7 @@ import streamlit as st
 
 from recon_core.errors import InputError
 from recon_core.kinds import perform
-from recon_core.runs.models import Told, imported_before
+from recon_core.runs.models import ImportOptions, imported_before
 from recon_core.runs.requests import create_import
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunStore, default_root
@@ -30,13 +30,13 @@ _ABANDONED_SECONDS = 3600
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def take_in(name: str, content: bytes, shape: tuple[int, ...] | None, told: Told | None = None) -> Run:
+def take_in(name: str, content: bytes, shape: tuple[int, ...] | None, options: ImportOptions | None = None) -> Run:
     """Copy a checkpoint into the store here and now: it takes a second, and would else wait behind hours of work."""
     store = RunStore(default_root())
     with uploaded(name, content) as path:
-        run = imported_before(store, path, shape, told)
+        run = imported_before(store, path, shape, options)
         if run is None:
-            run = create_import(store, path, shape, told=told)
+            run = create_import(store, path, shape, options=options)
             with st.spinner("Importing …"):
                 perform(run, StopFlag())
     forget()

@@ -71,7 +71,7 @@ def fill_own(plan: StudyPlan) -> None:
             BESIDE: beside,
             BESIDE_VALUES: _text(beside_listed),
             SEEDS: values["seeds"],
-            CONTROL: values["floor"],
+            CONTROL: values["untrained_control"],
             SET: _block(values["set"]),
             REFERENCES: _block(values["references"]),
         }
@@ -94,7 +94,7 @@ def _chosen_here() -> tuple[str, StudyPlan | None]:
         values["vary"] |= _varied("Vary", KEY, VALUES, keys, _FIRST_VALUES)
         values["vary"] |= _varied("And for each of", BESIDE, BESIDE_VALUES, [_NOTHING, *keys], "")
         values["seeds"] = int(st.number_input("Seeds", 1, 100, 2, key=SEEDS, width=160, **_SETTING))
-        values["floor"] = st.toggle(
+        values["untrained_control"] = st.toggle(
             "Attack untrained networks as well",
             value=True,
             key=CONTROL,

@@ -24,7 +24,7 @@ from ui.studies.cached import pictures_of
 _TILE, _HEIGHT = 64, 400  # pixels
 SCATTER = "s_scatter"
 _FEW_PAIRS = 14  # more are shown in a box that scrolls
-_STEPS = {"train": "Training", "attack": "Attack", "floor": "Untrained network", "match": "Matching"}
+_STEPS = {"train": "Training", "attack": "Attack", "untrained": "Untrained network", "match": "Matching"}
 
 
 def model_label(row: StudyRow) -> str:
@@ -54,8 +54,8 @@ def _count_text(row: StudyRow) -> str:
     controls = [
         f"{text} {numbers[name]}"
         for name, text in (
-            ("floor_mean_image", "the mean image alone matches"),
-            ("floor_untrained", "an untrained network"),
+            ("control_mean_image", "the mean image alone matches"),
+            ("control_untrained", "an untrained network"),
             ("non_members", "held-out images"),
         )
         if name in numbers

@@ -10,7 +10,7 @@ import streamlit as st
 from recon_core.config import parse_config
 from recon_core.kinds import import_zip
 from recon_core.models import Architecture
-from recon_core.runs.models import ImportConfig, Told, read_foreign
+from recon_core.runs.models import ImportConfig, ImportOptions, read_foreign
 from recon_core.store import RunState, RunStore, default_root
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
@@ -81,23 +81,23 @@ def _ask() -> dict[str, str]:
 
 def _show_checkpoint(name: str, content: bytes, shape: str, said: dict[str, str]) -> None:
     config = parse_config(ImportConfig, {"path": name, "input_shape": shape or None, **said})
-    asked, told = config.input_shape, config.told
-    found = _infer(hashlib.sha256(content).hexdigest(), asked, told.model_dump_json(), name, content)
+    asked, options = config.input_shape, config.options
+    found = _infer(hashlib.sha256(content).hexdigest(), asked, options.model_dump_json(), name, content)
     show_architecture(Architecture.from_json(found.architecture), found.notes)
     if st.button("Import it", type="primary", icon=":material/login:", key="t_import"):
-        _import(name, content, asked, told)
+        _import(name, content, asked, options)
 
 
 # The digest stands for the bytes, which Streamlit would otherwise hash anew on every rerun.
 @st.cache_data(max_entries=8, show_spinner="Reading the checkpoint …")
-def _infer(digest: str, shape: tuple[int, ...] | None, told: str, name: str, _content: bytes) -> Inferred:
+def _infer(digest: str, shape: tuple[int, ...] | None, options: str, name: str, _content: bytes) -> Inferred:
     with uploaded(name, _content) as path:
-        foreign = read_foreign(path, shape, Told.model_validate_json(told))
+        foreign = read_foreign(path, shape, ImportOptions.model_validate_json(options))
     return Inferred(foreign.architecture.to_json(), foreign.notes)
 
 
-def _import(name: str, content: bytes, shape: tuple[int, ...] | None, told: Told) -> None:
-    run = take_in(name, content, shape, told)
+def _import(name: str, content: bytes, shape: tuple[int, ...] | None, options: ImportOptions) -> None:
+    run = take_in(name, content, shape, options)
     st.query_params["run"] = run.id
     st.rerun()
 
