@@ -1,10 +1,10 @@
-"""The two ways something can go wrong that a user should read as a sentence."""
+"""The two kinds of errors whose message is one sentence for the user."""
 
 from __future__ import annotations
 
 
 class AfterimageError(Exception):
-    """Something the user should be told about, in one sentence."""
+    """An error whose message is one sentence for the user."""
 
 
 class InputError(AfterimageError):

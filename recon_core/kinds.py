@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Job = Callable[[Run, RunWriter, StopFlag, Listener, "TaskData | None"], None]
 
 
-# Each job is imported when it is done: a process that attacks never loads the code that reads data.
+# Each function is imported when it is called: a process that attacks never loads the code that reads data.
 def _training() -> Job:
     from recon_core.runs.training import perform_training
 
@@ -81,7 +81,7 @@ KINDS: dict[str, Callable[[], Job]] = {
 
 
 def perform(run: Run, stop: StopFlag, listener: Listener = ignore, data: TaskData | None = None) -> RunState:
-    """Do the run's work, or go on with it; `data` saves loading what the caller already has."""
+    """Perform a run, or resume it; `data` spares loading what the caller already has in memory."""
     if run.kind not in KINDS:
         raise InputError(
             f"run {run.id} is of kind {run.kind!r}, which this version cannot do; it can: {', '.join(KINDS)}"
@@ -112,6 +112,6 @@ def perform_in(folder: Path, stop: StopFlag) -> str | None:
         perform(RunStore(folder.parent).open(folder.name), stop)
     except AfterimageError as error:
         return str(error)
-    except Exception as error:  # the run's log has the traceback; the next run may do well
+    except Exception as error:  # the run's log has the traceback; the next run may succeed
         return f"{type(error).__name__}: {error}"
     return None

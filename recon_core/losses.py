@@ -1,4 +1,4 @@
-"""What a network is trained for, and the losses that go with it. A new loss is one call of `register_loss`.
+"""Tasks and their loss functions. A new loss is one call of `register_loss`.
 
 A loss is a function of one scalar per sample and its first two derivatives, written with methods of tensors so that
 settings can be checked without torch:
@@ -48,7 +48,7 @@ class LossFunction:
 
 
 LOSSES: dict[str, LossFunction] = {}
-"""By name; the first of a task is what it takes unless told otherwise."""
+"""By name; the first of a task is its default."""
 
 
 def register_loss(loss: LossFunction) -> LossFunction:

@@ -1,4 +1,4 @@
-"""What long work tells whoever listens, and where it goes on after a stop: the same for training and attack."""
+"""How training and attack report to an observer, and the state from which they resume after a stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Observer(Protocol):
-    """Who listens."""
+    """Receives what a training or an attack reports."""
 
     def metrics(self, row: Mapping[str, Any]) -> None: ...
 
@@ -35,7 +35,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Resume:
-    """Where to go on: what `Observer.checkpoint` was given."""
+    """The state to resume from, as it was passed to `Observer.checkpoint`."""
 
     step: int
     tensors: Mapping[str, Tensor]

@@ -48,7 +48,7 @@ class Preset:
     paper: Values
 
     def values(self, size: Size) -> Values:
-        """A fresh copy to change."""
+        """A copy of the settings, which callers may change."""
         chosen = self.quick if size is Size.QUICK else self.paper
         copied = {key: dict(part) if isinstance(part, Mapping) else part for key, part in chosen.items()}
         return copied if size is Size.QUICK else {**copied, "model": {"dtype": "float64", **copied.get("model", {})}}

@@ -1,4 +1,4 @@
-"""What belongs to the project beside the engine: app.py, ui, pages, assets.
+"""Paths of the project's files beside the engine: app.py, ui, pages, assets.
 
 In a checkout all of it stands next to `recon_core`. A wheel keeps it in one folder of its own, so that an installed
 `ui` or `app` gets in nobody's way.

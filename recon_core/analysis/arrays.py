@@ -27,6 +27,6 @@ def flags(tensor: Tensor) -> Flags:
 
 
 def above(scores: Floats, threshold: float) -> Flags:
-    """Which scores beat the threshold. Scores come from float32; rounding the threshold alike, a tie stays a tie."""
+    """Which scores exceed the threshold. The threshold is rounded to float32 as scores are, so a tie stays a tie."""
     good: Flags = scores > float(np.float32(threshold))
     return good

@@ -1,4 +1,4 @@
-"""How many reconstructions are good, and how that depends on where the line is drawn."""
+"""How many reconstructions are good, as a function of the threshold and of the merge factor."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class CountByFactor:
 def count_by_factor(
     factors: Tensor, ssim_by_factor: Tensor, threshold: float, non_members_by_factor: Tensor | None = None
 ) -> CountByFactor:
-    """From factors (F,) and scores (F, n); see `jobs.matching.MERGE_FACTORS`."""
+    """From factors (F,) and scores (F, n); see `recon_core.runs.matching.MERGE_FACTORS`."""
     check_threshold(threshold)
     if ssim_by_factor.ndim != 2 or len(factors) != len(ssim_by_factor):
         raise InputError(
@@ -120,7 +120,7 @@ def sorted_ssim(ssim: Tensor) -> SortedSsim:
 
 @dataclass(frozen=True, eq=False)
 class RocCurve:
-    """SSIM as a test of membership, with the two figures people quote."""
+    """SSIM as a membership test: the ROC curve, its AUC, and the true-positive rate at 1% false positives."""
 
     thresholds: Floats
     false_positive_rates: Floats

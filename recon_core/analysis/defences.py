@@ -14,7 +14,7 @@ from recon_core.matching.controls import chance_level
 
 @dataclass(frozen=True)
 class DefenceNames:
-    """How a defence is called, what kind it is of, and what it does, for laymen."""
+    """The name of a defence, its kind, and what it does in plain words."""
 
     label: str
     group: str = ""
@@ -29,21 +29,21 @@ class Defence:
     rows: tuple[StudyRow, ...]
     good: Spread
     share: Spread
-    """Of the training images, those that come back."""
+    """Share of the training images that are reconstructed."""
     chance: Spread
-    """Images that would count although nothing leaked."""
+    """The chance level: images that would count as reconstructed although nothing leaked."""
     accuracy: Spread
     """On test images."""
     certain: Spread | None
-    """Candidates of which the attack itself is certain."""
+    """Candidates that the attack itself calls certain."""
     certain_real: Spread | None
-    """Those of them that show a training image."""
+    """Certain candidates that show a training image."""
     loss_tpr: Spread | None
-    """True positives of the loss threshold at 1% false positives."""
+    """True-positive rate of the loss-threshold membership test at 1% false positives."""
     tpr: Spread | None
-    """Those of the likeness to a candidate."""
+    """The same rate of the test by SSIM with the nearest reconstruction."""
     seconds: float
-    """Of training, on average."""
+    """Mean duration of a training run."""
     epsilon: float | None
     share_change: Spread | None = None
     accuracy_change: Spread | None = None
@@ -56,7 +56,7 @@ class Defence:
 
 @dataclass(frozen=True)
 class Defences:
-    """All that are finished; the first is no defence."""
+    """All finished defences; the first row is the model without any."""
 
     rows: tuple[Defence, ...]
     missing: tuple[tuple[str, str], ...]

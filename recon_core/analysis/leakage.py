@@ -33,7 +33,7 @@ class AxisScale(StrEnum):
 
     LINEAR = "linear"
     LOG = "log"
-    """What is 0 stands at the left edge; an axis with negative values is symlog instead."""
+    """Zeros are drawn at the left edge; an axis with negative values is symlog instead."""
     SYMLOG = "symlog"
     """Logarithmic in both directions, linear near 0."""
 

@@ -1,4 +1,4 @@
-"""How far a sample is from where the network changes its mind."""
+"""Margins of samples, the margin of the network, and distances to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pairs worth looking at: training images beside what came back of them."""
+"""The best pairs: training images beside their reconstructions."""
 
 from __future__ import annotations
 

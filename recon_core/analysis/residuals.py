@@ -13,7 +13,7 @@ import pandas as pd
 from recon_core.analysis.arrays import Floats, Integers
 
 MOST_POINTS = 400
-"""Of a curve: more than a screen can show, few enough to draw every second."""
+"""Points of a curve: more than a screen can resolve, few enough to redraw every second."""
 _LAYER = "residual_layer"
 
 

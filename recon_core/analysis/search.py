@@ -1,4 +1,4 @@
-"""What the trials of a search say: which did best, and which of the numbers that were varied mattered."""
+"""The trials of a search: which did best, and which hyper-parameters mattered."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from recon_core.analysis.trials import DIVERGED_VALUE, TrialRecord, quiet_optuna
 from recon_core.attacks.settings import Range
 
 LEAST_TRIALS = 10
-"""Ended trials before importance means anything."""
+"""Fewer finished trials than this say nothing about importance."""
 # The best tenth is compared with all, but never fewer than these.
 _TOP_SHARE, _TOP_TRIALS = 0.1, 5
 
 
 @dataclass(frozen=True)
 class TrialTable:
-    """Trials in the order they were made, and what their numbers were drawn from."""
+    """Trials in the order they were made, and the ranges their hyper-parameters were drawn from."""
 
     records: tuple[TrialRecord, ...]
     ranges: Mapping[str, Range]
@@ -71,7 +71,7 @@ def _stored_record(values: Mapping[str, Any]) -> TrialRecord:
 
 @dataclass(frozen=True)
 class ParameterImportance:
-    """How much each number tells the best trials from all of them; shares add up to 1, the largest first."""
+    """How much each hyper-parameter separates the best trials from all of them; shares add up to 1, largest first."""
 
     shares: Mapping[str, float]
     top: int

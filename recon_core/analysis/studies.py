@@ -37,12 +37,12 @@ class Measure(StrEnum):
 
 
 CONTROLS = (Measure.MEAN_IMAGE, Measure.UNTRAINED, Measure.NON_MEMBERS)
-"""What matches although nothing leaked."""
+"""The controls of a count; the largest is the chance level."""
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """One model of a study. `position` is None where its value stands apart from the axis."""
+    """One model of a study. `position` is None where its value is drawn apart from the axis."""
 
     cell: str
     panel: str
@@ -147,7 +147,7 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
 
 
 def differences(values: Sequence[Sequence[float]], control: Sequence[float]) -> list[Spread]:
-    """Each of several means less that of one control, with Dunnett's simultaneous 95% intervals.
+    """Differences of several means from the mean of one control, with Dunnett's simultaneous 95% intervals.
 
     They hold all at once, so the best of many may be picked. Spreads of all are pooled; without an interval where
     nothing was measured twice.
@@ -238,7 +238,10 @@ class StudyCurve:
 
 
 def curve(table: StudyTable, panel: str, measure: Measure, *, shares: bool = False) -> StudyCurve | None:
-    """What is known so far; None where no model of the panel has that number. `shares` divides counts, see `share`."""
+    """The curve over the models finished so far; None where no model of the panel has this measure.
+
+    With `shares` counts are divided by what they are counted among, see `StudyRow.share`.
+    """
     points: dict[tuple[str, bool], list[tuple[StudyRow, float]]] = {}
     for row in table.rows:
         read = row.share if shares else row.value
@@ -268,7 +271,7 @@ def curve(table: StudyTable, panel: str, measure: Measure, *, shares: bool = Fal
 
 @dataclass(frozen=True, eq=False)
 class AlignedRow:
-    """What came back of the same images at one value; `present` says which of them that model was trained on."""
+    """Reconstructions of the same images at one value; `present` says which of them that model was trained on."""
 
     label: str
     images: Images
@@ -312,7 +315,7 @@ class AlignedGrid:
 
 @dataclass(frozen=True, eq=False)
 class Reconstructed:
-    """One model's training images (n, C, H, W) in [0, 1], known by `ids` (n,), and what came back of each."""
+    """One model's training images (n, C, H, W) in [0, 1], identified by `ids` (n,), and their reconstructions."""
 
     label: str
     ids: Integers

@@ -1,4 +1,4 @@
-"""One row for every training image: what came back of it, from which candidates, and how the model sees it."""
+"""One row for every training image: its reconstruction, the candidates behind it, and the model's output on it."""
 
 from __future__ import annotations
 

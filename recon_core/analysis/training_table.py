@@ -1,4 +1,4 @@
-"""Training runs side by side: what they were asked that differs, and what came of it."""
+"""Training runs side by side: the settings in which they differ, and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recon_core.analysis.training_text import percent
 from recon_core.units import log10_loss
 
 RATES = ("train_error", "test_accuracy", "explained_layer1")
-"""Results that are shares of one."""
+"""Results that are fractions of 1, shown as percentages."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TrainingTable:
         return pd.DataFrame(columns).astype(dict.fromkeys((*results({}), "seconds"), float))
 
     def differences(self) -> pd.DataFrame:
-        """The same lying down: a row for each setting that differs and for each result, a column for each run."""
+        """The transposed table: a row for each setting that differs and for each result, a column for each run."""
         names = self.setting_names
         columns = {}
         for run in self.runs:
@@ -100,7 +100,7 @@ def lookup(config: Mapping[str, Any], path: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A setting as one writes it."""
+    """A setting in the form in which it is typed."""
     if value is None:
         return ""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

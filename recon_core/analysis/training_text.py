@@ -1,4 +1,4 @@
-"""A training run's numbers as a reader says them."""
+"""The numbers of a training run as sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNKNOWN = "–"
 
 
 def percent(share: float | None) -> str:
-    """'96%'; with a decimal below 1% and above 99%, where a whole number would say none or all."""
+    """'96%'; with a decimal below 1% and above 99%, where a whole number would read as none or all."""
     if share is None or math.isnan(share):
         return UNKNOWN
     nearly = 0 < share < 0.01 or 0.99 < share < 1

@@ -34,7 +34,7 @@ def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
 
 @contextlib.contextmanager
 def quiet_optuna() -> Iterator[None]:
-    """Optuna announces experimental parts and logs every trial; neither is news to whoever runs a search."""
+    """Silence Optuna, which warns of experimental features and logs every trial."""
     import optuna
 
     before = optuna.logging.get_verbosity()

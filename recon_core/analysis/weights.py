@@ -16,7 +16,7 @@ from recon_core.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class SingularValues:
-    """Of the first layer, largest first; few large ones mean few directions, hence few samples, made it."""
+    """Singular values of the first layer, largest first; few large ones mean that few samples shaped it."""
 
     values: Floats
 

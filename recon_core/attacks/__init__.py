@@ -1,4 +1,4 @@
-"""Training samples out of weights alone: the stationarity losses of both papers and the recipes that minimise them."""
+"""Reconstruction from weights alone: the stationarity losses of both papers and the attacks that minimise them."""
 
 # The modules of the attacks register them, in the order in which they are offered.
 from recon_core.attacks.fast import FastSettings  # isort: skip

@@ -199,7 +199,7 @@ def kernel_tiles(network: Network) -> Tensor:
 
 
 def _first_weight(network: Network) -> Tensor:
-    """A copy, so that whoever changes it does not change the network."""
+    """A copy, so that callers may change it without changing the network."""
     return network.get_parameter("layers.0.weight").detach().clone()
 
 

@@ -230,7 +230,7 @@ class FastRecipe:
         return self._known
 
     def _review(self, point: Evaluation) -> Evaluation:
-        """Fall back if the loss jumped; else remember this state, and how curved the way ahead is."""
+        """Return to the last good state if the loss jumped; else save this state and measure the curvature."""
         loss = float(point.loss.total)
         if self.good is not None and not loss <= _JUMP * self.good.loss:
             self._fall_back(loss)
@@ -267,7 +267,7 @@ class FastRecipe:
         return 0.5 * (1 + math.cos(math.pi * done / max(1, span - 1)))
 
     def _search(self, point: Evaluation) -> None:
-        """Momentum; multipliers move slowly and not below their floor."""
+        """One momentum step; multipliers move slowly and stay above their lower bound."""
         settings, factor = self.settings, self.pace * self._cosine()
         rate = self.z_rate * (settings.pace * factor) if settings.lr_x is None else settings.lr_x * factor
         self.z_memory.mul_(_MOMENTUM).sub_(rate * point.gradients.x)

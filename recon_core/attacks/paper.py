@@ -104,7 +104,7 @@ class PaperRecipe:
         self.labels = assign_labels(self.policy, settings.m, target.architecture.outputs).to(device)
         # c = unit * lam
         self.unit = multiplier_signs(self.labels, self.policy, dtype) * (self.lam_scale / settings.m)
-        # A multiplier of free sign has no floor (Buzaglo et al. 2023, Section 5).
+        # A multiplier of free sign has no lower bound (Buzaglo et al. 2023, Section 5).
         self.floor_hinge = Hinge.OFF if signed else settings.floor
         self.iteration = 0
         self._known: _Point | None = None

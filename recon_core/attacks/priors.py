@@ -1,4 +1,4 @@
-"""What any attacker knows of images before seeing one: their edges are sparse.
+"""The natural-image prior: edges of an image are sparse, whatever it shows.
 
 A mixture of images has gradients everywhere, an image has few and strong ones. With g the N finite differences of
 an image between horizontal and vertical neighbours, all channels,

@@ -26,7 +26,7 @@ from recon_core.observing import Observer, Resume
 # What all snapshots of a run may take; with very many candidates fewer are kept.
 _SNAPSHOT_BYTES = 64 * 2**20
 _QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
-# Candidates at rest leave a residual of 1; this many times that is a run that will not come back.
+# Candidates of multiplier 0 have a residual of 1; an attack at this many times that has diverged.
 _HOPELESS = 1e6
 
 
@@ -40,7 +40,7 @@ class StopReason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> StopReason | None:
-        """As version 0.1 wrote it into checkpoints that may still be resumed."""
+        """Read the values that version 0.1 wrote into checkpoints, which may still be resumed."""
         return cls.__members__.get(_REASONS_OF_0_1.get(str(value).partition(":")[0], ""))
 
 
@@ -49,7 +49,7 @@ _REASONS_OF_0_1 = {"did all its iterations": "ITERATIONS", "used up its time": "
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """What an attack leaves, the candidates of each seed one after the other.
+    """The result of an attack: the candidates of each seed, one after the other.
 
     M = m * seeds finished, except where a recipe hands over more; then `confidence` (M,) in [0, 1] says how sure it is.
 
@@ -172,7 +172,7 @@ class _Session:
             return StopReason.DIVERGED
         if self.iteration >= settings.iterations:
             return StopReason.ITERATIONS
-        # Every seed gets an equal share, whatever the ones before have left over.
+        # Every seed gets an equal share of the time limit, even if earlier seeds used less than theirs.
         if settings.max_seconds is not None:
             share = (len(self.parts) + 1) / settings.seeds
             if self.seconds >= settings.max_seconds * share:
@@ -238,7 +238,7 @@ class _Session:
         return x.reshape(*x.shape[:-1], *self.target.architecture.input_shape)
 
     def _end_part(self, reason: StopReason) -> None:
-        """Keep what this seed found; of one that diverged, the last picture that was still finite."""
+        """Keep the candidates of this seed; if it diverged, those of the last snapshot that was finite."""
         row = self._measure()
         if self.iteration % self.measure_every:
             self._report(row)

@@ -1,4 +1,4 @@
-"""What an attack is asked to do, checked once, and what the authors of both papers searched over.
+"""Settings of an attack, checked once, and the ranges that the authors of both papers searched over.
 
 Numbers left out follow from the attack and the objective (`registry`). The attacker does not know how many samples
 there were, so `m` is a guess from above; the papers take m = 2n.
@@ -34,7 +34,7 @@ class Hinge(StrEnum):
 
 
 class Prior(StrEnum):
-    """What candidates are held to besides the loss: natural images (sparse edges), the papers' box, or nothing."""
+    """What is assumed of candidates besides the loss: natural images (sparse edges), the papers' box, or nothing."""
 
     NATURAL = "natural"
     BOX = "box"
@@ -91,7 +91,7 @@ RECIPE = "the attack by its name; the command attacks lists them"
 
 
 class AttackSettings(Frozen):
-    """What every attack is asked; each has a subclass with settings of its own, and its `recipe` says which.
+    """Settings that all attacks share; each attack has a subclass with its own, chosen by `recipe`.
 
     Made from values, this is always of the subclass that `recipe` names: AttackSettings(recipe="paper") gives
     PaperSettings. In a file they stand flat, side by side.
@@ -204,7 +204,7 @@ def _recipe_of(kind: type[AttackSettings]) -> str:
 
 
 def _own(given: Mapping[Any, Any], known: Collection[str]) -> dict[str, Any]:
-    """Without settings of other attacks: files of versions before 0.2.0 hold those of all."""
+    """Drop the settings of other attacks: files from before 0.2.0 hold those of all attacks."""
     others = all_setting_names()
     for name in given:
         if name not in known and name not in others:
@@ -213,7 +213,7 @@ def _own(given: Mapping[Any, Any], known: Collection[str]) -> dict[str, Any]:
 
 
 def check_settings(recipe: str, given: Iterable[str]) -> None:
-    """Raise where a person sets what this attack does not have; a file may hold it."""
+    """Raise an `InputError` for a setting that this attack does not have; stored files may hold such settings."""
     known = find_attack(recipe).setting_names
     for name in given:
         if name not in known and (owners := owners_of(name)):

@@ -88,7 +88,7 @@ def _leaky(relu: Relu, z: Tensor, negative_slope: float = 0.01, *_: Any) -> Tens
 
 
 def _hardtanh(relu: Relu, z: Tensor, min_val: float = -1.0, max_val: float = 1.0, *_: Any) -> Tensor | None:
-    """ReLU6, and its kin, where it clamps at 0 from below."""
+    """ReLU6 and other clamps whose lower bound is 0."""
     return relu(z) - relu(z - max_val) if min_val == 0 else None
 
 
@@ -102,7 +102,7 @@ def _prelu(relu: Relu, z: Tensor, weight: Tensor) -> Tensor:
 
 
 def _clamp(relu: Relu, z: Tensor, min: Any = None, max: Any = None) -> Tensor | None:
-    """A ReLU where it clamps at 0 from below only."""
+    """`clamp(min=0)`, which is a ReLU."""
     scalar = isinstance(min, int | float) and not isinstance(min, bool)
     return relu(z) if scalar and min == 0 and max is None else None
 

@@ -49,7 +49,7 @@ class Stepper(Protocol):
     def candidates(self) -> Candidates: ...
 
     def take_notes(self) -> list[str]:
-        """Sentences for the log since the last call, e.g. a step size that was halved."""
+        """Sentences for the log since the last call, e.g. that the step size was halved."""
         ...
 
     def state(self) -> dict[str, Tensor]: ...
@@ -63,7 +63,7 @@ those were real, on one of digits 0.92: there the sign is wrong more often."""
 
 
 class Found(NamedTuple):
-    """What a recipe hands over at its end, k candidates, and how sure it is of each, (k,) in [0, 1]."""
+    """The result of such a recipe: k candidates, and its confidence in each, (k,) in [0, 1]."""
 
     candidates: Candidates
     confidence: Tensor | None
@@ -71,7 +71,7 @@ class Found(NamedTuple):
 
 @runtime_checkable
 class Confident(Protocol):
-    """A recipe that has more to hand over at its end than it shows under way."""
+    """A recipe that returns more at its end than the m candidates it shows while it runs."""
 
     def found(self) -> Found: ...
 

@@ -1,4 +1,4 @@
-"""The two terms beside stationarity: multipliers above a floor, pixels inside a box (Haim et al. 2022, Eq. 7-8)."""
+"""The two terms beside stationarity: a lower bound on multipliers, a box for pixels (Haim et al. 2022, Eq. 7-8)."""
 
 from __future__ import annotations
 

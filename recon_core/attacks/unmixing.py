@@ -37,7 +37,7 @@ _ANGLE = 0.33
 # Absolute cosine, whitened, from which two directions are one image.
 _SAME = 0.9
 _MOMENTUM, _SECOND = 0.9, 0.99
-# A direction that all differences ignore, as a part of the one they see best.
+# Eigenvalues are kept above this part of the largest one.
 _UNSEEN = 1e-8
 # Keeps the inverse of Y Y^T finite in float32.
 _RIDGE = 1e-6
@@ -67,7 +67,6 @@ class EdgeSparsity:
         values, vectors = torch.linalg.eigh(covariance)
         values = values.clamp_min(values[-1].clamp_min(torch.finfo(values.dtype).tiny) * _UNSEEN)
         self.whiten = ((vectors * values.rsqrt()) @ vectors.T).to(differences)
-        self.unwhiten = ((vectors * values.sqrt()) @ vectors.T).to(differences)
         self.differences = self.whiten @ flat
 
     def value(self, y: Tensor) -> Tensor:
@@ -155,7 +154,7 @@ class Unmixing:
                 self._begin_round()
 
     def _gather(self) -> None:
-        """Add what the directions have come to, sparsest first, each once."""
+        """Add the directions found in this round to the components, sparsest first, without duplicates."""
         order = self.sparsity.value(self.y).argsort(stable=True)
         ended = self.y[order]
         self.ended = torch.cat([self.ended, ended[None]])

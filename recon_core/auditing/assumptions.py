@@ -14,7 +14,7 @@ _EXPLAINED = 0.5
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the assumptions are about."""
+    """The facts on which the assumptions are checked."""
 
     parameters: int
     inputs: int
@@ -27,7 +27,7 @@ class Circumstances:
 
 
 def assumptions(facts: Circumstances, fit: Fit) -> list[Assumption]:
-    """Each with whether it holds here, as far as weights and images tell."""
+    """Every assumption, and whether it holds here as far as weights and images can tell."""
     n = fit.data.n
     unknowns = facts.inputs * n
     found = [

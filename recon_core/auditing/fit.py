@@ -32,7 +32,7 @@ class Likeness(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What the network says of some images: losses (k,), margins (k,), whether each is right (k,) bool."""
+    """Outputs on some images: losses (k,), margins (k,), whether each is classified correctly (k,) bool."""
 
     losses: Tensor
     margins: Tensor

@@ -49,7 +49,7 @@ _MOST_HELD_OUT = 1000
 """Enough for a false-positive rate of 0.1%; each is searched for among all candidates."""
 _CURVE_POINTS = 200
 _SIGNIFICANT = 0.05
-_COIN = 0.5  # AUC of a coin
+_COIN = 0.5  # AUC of guessing
 _BY = {"loss": "their loss", "margin": "their margin", "reconstruction": "their likeness to a candidate"}
 
 
@@ -74,7 +74,7 @@ class Audited:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What an attack left: candidates (M, *input_shape) in the network's inputs, confidence (M,), its own facts."""
+    """An attack: candidates (M, *input_shape) as network inputs, confidence (M,), facts about the attack."""
 
     candidates: Tensor
     confidence: Tensor | None
@@ -87,7 +87,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Asked:
-    """How the candidates are to be judged."""
+    """The settings with which candidates are judged."""
 
     source: str
     """The attached images in a few words."""
@@ -380,7 +380,7 @@ def _verdict(leak: Leak, tests: Sequence[Membership], reasons: Sequence[str]) ->
 
 
 def _told(tests: Sequence[Membership]) -> str:
-    """What the best membership test shows although no image came back."""
+    """A sentence on the best membership test, for a model from which no image was reconstructed."""
     best = max(tests, key=lambda test: test.auc_low, default=None)
     if best is None or best.auc_low <= _COIN:
         return ""

@@ -64,7 +64,7 @@ def options(
 
 
 def _flush() -> None:
-    """Now, so that what could not be written is a sentence, and not a trace after the end."""
+    """Flush now, so that a failed write becomes a sentence and not a traceback at exit."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -77,7 +77,7 @@ def _unwritten(error: OSError) -> str:
 
 
 def _give_up_output() -> None:
-    """What is still in the buffer would be tried, and fail, once more when the interpreter ends."""
+    """Discard what is still in the buffer: the interpreter would try, and fail, to write it once more at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -98,6 +98,6 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        _give_up_output()  # every file of ours says which it is; this was the terminal's, or what it is sent to
+        _give_up_output()  # our own files raise an InputError that names them; this was standard output
         complain(_unwritten(error))
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""How the command line speaks: results on standard output, everything else on standard error."""
+"""Output of the command line: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """All runs, newest first."""
-    gc.disable()  # it would walk thousands of summaries again and again while they are read
+    gc.disable()  # garbage collection would walk thousands of summaries again and again while they are read
     try:
         found = store_of(context).list(kind)
     finally:

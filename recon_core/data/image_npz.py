@@ -146,7 +146,7 @@ class _Arrays:
 
 def _labelling(arrays: _Arrays) -> _Labelling:
     """Labels as positions in `class_names`, their number checked against the images'."""
-    arrays.header("images")  # a file without images is told so before its labels are looked at
+    arrays.header("images")  # a missing array of images is reported before any fault of the labels
     train = _labels(arrays, "labels", "images")
     if ("test_images" in arrays) != ("test_labels" in arrays):
         there, missing = ("images", "labels") if "test_images" in arrays else ("labels", "images")

@@ -20,7 +20,7 @@ from recon_core.settings_text import LEFT_OUT
 def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bool = False) -> TaskData:
     """The samples `config` asks for, or an `InputError`; `whole`, every training image of its classes.
 
-    What can be said without pixels is said first: a request that cannot be met downloads nothing.
+    Everything that can be checked without pixels is checked first, so that an impossible request downloads nothing.
     """
     reader = _reader(config.source, config.path)
     if reader.points is not None:
@@ -31,7 +31,7 @@ def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bo
 
 
 def describe_source(source: str, path: str | None = None) -> SourceInfo:
-    """Classes, counts and shape of a source; `path` for the user's own. Pixels are read of one image at most."""
+    """Classes, counts and shape of a source; `path` for the user's own. At most one image is read."""
     return _reader(source, path).describe(path)
 
 

@@ -28,10 +28,10 @@ from recon_core.data.types import ImageSet, Progress, SourceInfo, Split
 from recon_core.errors import InputError
 
 ANSWER_SECONDS = 5.0
-"""How long a server may be silent before it counts as out of reach."""
+"""Seconds without an answer after which a server counts as out of reach."""
 
 LOCK_SECONDS = 900.0
-"""How long to wait for another process that is fetching the same files."""
+"""Seconds to wait for another process that is downloading the same files."""
 
 MAX_ARCHIVE_BYTES = 2**29
 

@@ -1,4 +1,4 @@
-"""What the data layer hands on: a source described, a source read, a task ready to train on."""
+"""The types of the data layer: a source described, a source read, a task ready to train on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from recon_core.config import Task
 
 Progress = Callable[[str, float | None], None]
-"""Told what is going on, and the fraction done where it is known."""
+"""Called with a message and, where it is known, the fraction done."""
 
 Pixels = NDArray[Any]
 """(N, C, H, W), uint8 in 0..255 or float32 in [0, 1]."""

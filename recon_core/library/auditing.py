@@ -111,7 +111,7 @@ def _attached(
     wishes: dict[str, Any],
     store: RunStore,
 ) -> AttachedData:
-    """What is attached, by where it can be loaded from; arrays are written to the store."""
+    """The attached data in a form that a run can load again; arrays are written to the store."""
     others = {"held_out": str(held_out)} if isinstance(held_out, str | Path) else {}
     if isinstance(held_out, Data):
         others = {"held_out": str(_written(held_out, store))}
@@ -146,7 +146,7 @@ def _written(data: Data, store: RunStore) -> Path:
 
 
 def _samples(data: object, held_out: Data | str | Path | None, attached: AttachedData, progress: Progress) -> TaskData:
-    """The attached images, read now: the candidates are there."""
+    """Read the attached images. Called after the attack has written its candidates."""
     if isinstance(data, Data) and held_out is None:
         return data.samples
     with showing(progress, "data") as listener:

@@ -163,7 +163,7 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 def _from_arrays(arrays: Arrays, given: dict[str, Any]) -> Data:
-    """By way of an .npz file, so that arrays are checked as files are."""
+    """Written to and read from an .npz file, so that arrays pass the same checks as files."""
     digest = hashlib.sha256()
     for values in arrays:
         digest.update(f"{values.shape}{values.dtype}".encode() + np.ascontiguousarray(values).tobytes())

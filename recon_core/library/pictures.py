@@ -31,7 +31,7 @@ def mosaic_html(images: Tensor, title: str) -> str:
 
 
 def stretched(candidates: Tensor) -> Tensor:
-    """Candidates (k, C, H, W), centred, each stretched to [0, 1]: their mean is not known."""
+    """Candidates (k, C, H, W), centred, each stretched to [0, 1]: the training mean is not known."""
     return stretch(torch.nan_to_num(candidates.float(), 0.0, 0.0, 0.0))
 
 

@@ -78,12 +78,12 @@ class Reconstruction:
     confidence: Tensor | None
     """(M,) in [0, 1], how sure the attack is of each candidate; None where it does not say. See `certain`."""
     note: str
-    """Why the attack ended, and what should be known about it."""
+    """Why the attack ended, and warnings."""
     stopped: bool = False
     """Interrupted by Ctrl-C: candidates are as far as the attack got."""
     run: Run | None = None
     normalisation: Normalisation | None = None
-    """How pixels were normalised, where that was said."""
+    """How pixels were normalised, where that was given."""
 
     @property
     def network_inputs(self) -> Tensor:
@@ -256,7 +256,7 @@ def _numbers(given: float | Sequence[float] | None) -> list[float] | None:
 def attack_model(
     model: Model, store: Store | None, input_shape: tuple[int, ...] | None, options: ImportOptions = _NO_OPTIONS
 ) -> AttackModel:
-    """Weights, and how they were trained where that is known."""
+    """The weights of a model, with the settings of its training where they are known."""
     known = isinstance(model, TrainedModel | Run) or (
         isinstance(model, str) and is_id(model) and not Path(model).is_file()
     )
@@ -299,7 +299,7 @@ def _from_module(module: nn.Module, input_shape: tuple[int, ...] | None) -> Atta
 
 
 def _as_network(module: nn.Module, input_shape: tuple[int, ...] | None) -> AttackModel:
-    """By way of a file, so that a module is checked as a checkpoint is; then by what it computes."""
+    """Read the module as a checkpoint file is read, with the same checks, then compare what both compute."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "module.pth"
         torch.save(module.state_dict(), file)
@@ -327,7 +327,7 @@ def _same_function(module: nn.Module, network: Network) -> bool:
             for given in (inputs, inputs.flatten(1)):
                 try:
                     computed = module(given.to(own)).to(expected)
-                except RuntimeError:  # it takes images, or flat vectors
+                except RuntimeError:  # a module takes images, or flat vectors
                     continue
                 scale = float(expected.abs().max())
                 return torch.allclose(computed.reshape(expected.shape), expected, rtol=1e-3, atol=1e-3 * scale)

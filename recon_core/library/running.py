@@ -1,4 +1,4 @@
-"""What every call of the library shares: progress, Ctrl-C, the store, and settings by keyword."""
+"""Shared by all calls of the library: progress, Ctrl-C, the store, and settings by keyword."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Progress = bool | Listener
 Store = RunStore | Path | str
 
 INSIST = "anyway=True"
-"""How a call is made that would be refused for want of memory."""
+"""What to pass to a call that was refused because there may not be enough memory."""
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def showing(progress: Progress, title: str) -> Iterator[Listener]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[StopFlag]:
-    """Ctrl-C asks the work to end and give what it has; a second one raises KeyboardInterrupt as usual."""
+    """The first Ctrl-C ends the work and keeps its results so far; a second one raises KeyboardInterrupt as usual."""
     if threading.current_thread() is not threading.main_thread():  # signals arrive in the main thread only
         yield StopFlag()
         return
@@ -66,7 +66,7 @@ class MemoryObserver:
         self._listener(fraction, message)
 
     def snapshot(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """Only the end is shown."""
+        """Only the end result is shown."""
 
     def log(self, sentence: str) -> None:
         """The result says why it ended."""
@@ -86,7 +86,7 @@ def store_of(store: Store) -> RunStore:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], whose: str) -> None:
-    """One sentence for a keyword that is none."""
+    """Refuse an unknown keyword in one sentence."""
     names = list(known)
     for name in given:
         if name not in names:

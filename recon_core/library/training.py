@@ -179,7 +179,7 @@ def _interrupted(run: Run, config: TrainConfig, data: Data) -> TrainedModel:
 def _request(
     data: Data | None, preset: str | None, given: dict[str, Any], progress: Progress
 ) -> tuple[TrainConfig, Data]:
-    """The preset, or what suits the data, with the keywords over it."""
+    """The settings of the run: the preset, or defaults that suit the data, overridden by the keywords."""
     own = {**ModelConfig.model_fields, **TrainingConfig.model_fields, "device": None}
     for key in given:
         if key in DataConfig.model_fields and key not in own:

@@ -1,4 +1,4 @@
-"""Who may use which candidate: everyone, one training image each, or one-to-one."""
+"""Which candidates a training image may use: any, only those nearest to it, or one each (one-to-one)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recon_core.matching.neighbours import Neighbours
 
 class Assignment(StrEnum):
     FREE = "free"
-    """Each training image takes its nearest candidates, whoever else does: both papers' protocol."""
+    """Each training image takes its nearest candidates, even if others take them too: both papers' protocol."""
     EXCLUSIVE = "exclusive"
     """A candidate serves only the training image it is nearest to, as an option of the authors' code."""
     ONE_TO_ONE = "one-to-one"

@@ -1,4 +1,4 @@
-"""How far an attack's own confidence can be trusted, judged afterwards against the training images."""
+"""Precision and recall of the candidates that an attack calls certain, measured against the training images."""
 
 from __future__ import annotations
 

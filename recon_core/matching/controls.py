@@ -1,4 +1,4 @@
-"""The controls beside a count: what would match although nothing leaked."""
+"""The controls of a count: what would match although nothing leaked, and the chance level that follows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class WindowCount:
 
 @dataclass(frozen=True)
 class LeakCount:
-    """A count and its controls, all at one threshold. None means that control was not run."""
+    """A count and its controls, all at one threshold. None means that a control was not run."""
 
     good: int
     unique: int
@@ -89,7 +89,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, eq=False)
 class Controlled(Generic[T]):
-    """Something for the training images, and the same for each control that is to be run."""
+    """A value for the training images, and the same for each control that is run."""
 
     members: T
     untrained: T | None = None
@@ -108,7 +108,7 @@ class Controlled(Generic[T]):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Scores of a matching and of its controls; a new threshold is a comparison, nothing more."""
+    """Scores of a matching and of its controls, from which counts at any threshold follow without matching again."""
 
     matching: Matching
     mean_image: Tensor

@@ -198,7 +198,7 @@ def _no_fit(
 
 
 def _gives(stages: Sequence[Stage], shape: tuple[int, ...]) -> int | None:
-    """How many numbers come out; None where nothing is left of an image."""
+    """Number of outputs of these stages; None where nothing is left of an image."""
     try:
         return math.prod(output_shape(stages, shape))
     except InputError:

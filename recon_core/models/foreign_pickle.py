@@ -1,4 +1,4 @@
-"""What a `torch.save` pickle would build, worked out on paper: nothing is imported, called or allocated.
+"""What a `torch.save` pickle would build, found by interpreting its opcodes: nothing is imported, called or allocated.
 
 `torch.load(weights_only=True)` runs no foreign code but still calls what it trusts, and it trusts
 `bytearray(10**12)` and `torch.Tensor(10**6, 10**6)`. So the pickle is read here first, opcode by opcode,

@@ -1,4 +1,4 @@
-"""Anybody's `nn.Module` as a network under attack: what it computes, its parameters by layer, and whether it will do.
+"""Any `nn.Module` as a network under attack: what it computes, its parameters by layer, and whether it can be attacked.
 
 Nothing is assumed of the module but what a few random inputs show: that it maps each sample by itself, the same way
 every time, and can be differentiated twice. Where it cannot, the layer is named.
@@ -22,7 +22,7 @@ from recon_core.models.network import Architecture, Network
 
 _PROBES = 3
 _POINTS = 5
-# Kinds of layers whose reason is worth more than what torch would say about them.
+# Layers that are refused with a reason of our own, clearer than torch's message.
 _UNSUPPORTED: dict[type[nn.Module], str] = {
     nn.Embedding: "it takes whole numbers, which have no gradient; attack the part of the model behind it",
     nn.EmbeddingBag: "it takes whole numbers, which have no gradient; attack the part of the model behind it",
@@ -32,7 +32,7 @@ _UNSUPPORTED: dict[type[nn.Module], str] = {
 
 
 class ModuleNetwork(Network):
-    """A module behind the face of `Network`: forward takes (n, *input_shape) or (n, d) and gives (n, outputs).
+    """A module with the interface of `Network`: forward takes (n, *input_shape) or (n, d) and gives (n, outputs).
 
     A copy in evaluation form, so that dropout is inert and batch normalisation uses its running statistics; the
     module given is left as it is.
@@ -187,7 +187,7 @@ class _Taken(NamedTuple):
 
 
 def _try_inputs(module: nn.Module, shape: tuple[int, ...]) -> _Taken:
-    """How the module wants its inputs, and how many outputs it has."""
+    """The form in which the module takes its inputs, and its number of outputs."""
     x, problem = _inputs(shape, module), ""
     for flat in (False, True):
         given = x.flatten(1) if flat else x
@@ -227,7 +227,7 @@ def twice_differentiable() -> Iterator[None]:
 
 
 def _check_twice_differentiable(network: ModuleNetwork) -> None:
-    """One double backward, as every step of an attack takes it, and whether it is right."""
+    """Try one double backward, as every step of an attack takes it, and check its result."""
     module = network.module
     points = [_inputs(network.architecture.input_shape, module, seed) for seed in range(_POINTS)]
     problem = _double_backward(network, points, list(network.trained_parameters().values()))
@@ -257,7 +257,7 @@ def _given(layer: nn.Module, network: ModuleNetwork, x: Tensor) -> Tensor | None
 
 
 def _double_backward(function: nn.Module, points: Sequence[Tensor], parameters: Sequence[Tensor]) -> str | None:
-    """Why the gradient's gradient cannot be had, or is wrong; None where it is right."""
+    """Why the second derivative cannot be computed, or is wrong; None where it is right."""
     held = [parameter.requires_grad for parameter in parameters]
     for parameter in parameters:
         parameter.requires_grad_(True)

@@ -1,4 +1,4 @@
-"""The networks of both papers: d-1000-1000-1 and its kin, and CONV(k, C)-1000-1."""
+"""The networks of both papers: dense ones such as d-1000-1000-1, and CONV(k, C)-1000-1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """All it takes to rebuild a network around its weights."""
+    """Everything needed to rebuild a network around its weights."""
 
     input_shape: tuple[int, ...]
     widths: tuple[int, ...]
@@ -196,7 +196,7 @@ class Network(nn.Module):
         return a
 
     def trained_parameters(self) -> dict[str, Tensor]:
-        """By name, what training moved and the candidates' gradients are to explain."""
+        """The trained parameters by name, which the candidates' gradients have to explain."""
         return dict(self.named_parameters())
 
     def parameter_groups(self) -> list[list[str]]:

@@ -53,7 +53,7 @@ def log_ticks(values: Floats) -> dict[str, Any]:
 
 
 def _curve(drawn: go.Figure, x: Floats, y: Floats, name: str, colour: str, dash: str, width: float) -> None:
-    positive = np.where(y > 0, y, np.nan)  # what is explained to the last digit has no place on this axis
+    positive = np.where(y > 0, y, np.nan)  # a residual of 0 has no place on a logarithmic axis
     drawn.add_scatter(
         x=x,
         y=positive,

@@ -18,7 +18,7 @@ _NO_BROWSER = "PNG, SVG and PDF need Chrome or Chromium; install one, or use the
 
 @dataclass(frozen=True)
 class WrittenFigures:
-    """What is there now, and why something is not."""
+    """The files that were written, and why others were not."""
 
     paths: tuple[Path, ...]
     missing: str | None
@@ -54,7 +54,7 @@ def figure_html(drawn: go.Figure) -> bytes:
 
 
 def figure_png(drawn: go.Figure) -> bytes:
-    """For slides and papers; see `can_draw_png`."""
+    """A figure as PNG, for slides and papers; needs a browser, see `can_draw_png`."""
     picture: bytes = drawn.to_image("png", width=drawn.layout.width, height=drawn.layout.height, scale=_SCALE)
     return picture
 

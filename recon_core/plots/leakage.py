@@ -214,7 +214,7 @@ def _ssim_range(scatters: Sequence[LeakScatter]) -> list[float]:
 
 
 def _count_text(scatter: LeakScatter, threshold: float) -> str:
-    """The count never stands without its chance level."""
+    """The count with its chance level."""
     count = f"{scatter.good(threshold)} of {len(scatter.ssim)} good"
     controls = ", ".join(f"{name} {matched}" for name, matched in scatter.controls(threshold).items())
     return f"{count} (chance level: {controls})" if controls else count

@@ -1,4 +1,4 @@
-"""One pair from all sides, as pictures of one size."""
+"""One pair as pictures of equal size: both images, their difference, and the map of SSIM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recon_core.analysis.arrays import Floats
 from recon_core.analysis.pairs import Images
 from recon_core.plots.mosaic import pixels
 
-_NO_VALUE = 0.5  # grey, where a map has nothing to say
+_NO_VALUE = 0.5  # grey, where the map is not defined
 
 
 def pair_pictures(image: Images, reconstruction: Images, difference: Images, similarity: Floats) -> Images:

@@ -1,4 +1,4 @@
-"""Training points and what was found of them (Haim et al. 2022, Fig. 2)."""
+"""Training points and reconstructed points (Haim et al. 2022, Fig. 2)."""
 
 from __future__ import annotations
 

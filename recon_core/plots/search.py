@@ -1,4 +1,4 @@
-"""A search in figures: trials in the order they were made, as lines across their numbers, and what mattered."""
+"""Figures of a search: residuals of the trials, parallel coordinates, and the importance of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARAMETER_LABELS = {
     "alpha": "sharpness of ReLU's gate (alpha)",
 }
 
-_SMALLEST = 1e-12  # what is explained to the last digit has no logarithm
+_SMALLEST = 1e-12  # a residual of 0 has no logarithm
 _MOST_TICKS = 7
 # Width as well as colour says how well.
 _FIFTHS = (

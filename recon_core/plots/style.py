@@ -1,4 +1,4 @@
-"""One look for all figures. Colours are those of Okabe and Ito, which colour-blind people tell apart."""
+"""The common style of all figures. Colours are those of Okabe and Ito, which colour-blind people tell apart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conditions(settings: MatchSettings, threshold: float | None = None) -> str:
 
 
 def literal(text: str) -> str:
-    """Somebody's text inside a figure, where plotly would read tags: shown as typed."""
+    """User text in a figure, escaped, because plotly interprets tags."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -46,7 +46,7 @@ def figure(title: str, caption: str, x: str, y: str) -> go.Figure:
 
 
 def dress(drawn: go.Figure, title: str, caption: str) -> None:
-    """Give a figure the look of all others."""
+    """Apply the common style to a figure."""
     drawn.update_layout(
         template="plotly_white",
         title={

@@ -1,4 +1,4 @@
-"""Attacks as a form asks for them: what stands where nothing was filled in, and which baselines go with a model."""
+"""Attacks as a form requests them: defaults for fields left empty, and the baselines that fit a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def attack_request(
 
 
 def baselines_of(model: AttackModel) -> tuple[Baseline, ...]:
-    """What this model's reconstructions can be compared with."""
+    """The baselines with which reconstructions of this model can be compared."""
     shown = Baseline.WEIGHTS if model.architecture.dense_first else Baseline.KERNELS
     return (Baseline.INVERSION, shown, Baseline.UNTRAINED)
 

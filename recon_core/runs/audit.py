@@ -73,7 +73,7 @@ class AuditConfig(Frozen):
 
 
 def check_audit(model: AttackModel, config: AuditConfig) -> None:
-    """Raise now what would end the run, as far as it can be said without looking at pixels."""
+    """Raise an `InputError` for what would end the run, as far as that can be checked without reading images."""
     from recon_core.auditing.judging import check_kind
     from recon_core.data import describe_source, task_classes
 
@@ -147,7 +147,7 @@ class _Control(StoreObserver):
 
 
 class _StoppedError(Exception):
-    """Somebody asked for an end between two steps of judging."""
+    """A stop was requested between two steps of judging."""
 
 
 def _judge(
@@ -195,7 +195,7 @@ def normalisation_of(model: AttackModel, attached: AttachedData) -> AttachedData
 
 
 def audited(model: AttackModel, name: str, run: Run | None = None) -> Audited:
-    """A model as a report speaks of it."""
+    """The facts about a model for a report."""
     from recon_core.auditing.judging import Audited
 
     result = {} if run is None or run.kind != "model" else run.result() or {}
@@ -217,7 +217,7 @@ def audited(model: AttackModel, name: str, run: Run | None = None) -> Audited:
 
 
 def drawn_by(run: Run, settings: AttackSettings) -> Drawn:
-    """What the attack of an audit run left."""
+    """The candidates of an audit run's attack."""
     from recon_core.auditing.judging import Drawn
 
     tensors, facts = run.tensors(CANDIDATES), run.read_json(ATTACK_FACTS) or {}

@@ -1,4 +1,4 @@
-"""Which reconstructions are no attacks but baselines, asked of thousands of runs again and again."""
+"""Which reconstruct runs are baselines, looked up often and for thousands of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def baseline_of(root: Path, run_id: str) -> str | None:
         return None
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)  # what a run was asked for never changes
+@functools.lru_cache(maxsize=_REMEMBERED)  # the config of a run never changes
 def _baseline(root: Path, run_id: str) -> str | None:
     # The one file: to open thousands of runs for it would read as many records.
     baseline = read_object(root / checked_id(run_id) / layout.CONFIG).get("baseline")

@@ -1,4 +1,4 @@
-"""Matching that looks into the cache first: neighbours by content, scores by content and settings."""
+"""Matching with a cache: neighbours are found again by content, scores by content and settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recon_core.runs.match_cache import MatchCache, cache_key, content_digest
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Images and what they are known by in the cache."""
+    """Images, and the digest by which the cache identifies them."""
 
     images: Tensor
 

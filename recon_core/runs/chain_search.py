@@ -1,4 +1,4 @@
-"""Whether an experiment was done before: a chain in the store that asks for the very same."""
+"""Find an experiment that was done before: a chain of runs in the store with the same settings."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def attack_requests(
 
 
 def planned_model(config: TrainConfig) -> AttackModel:
-    """What training will leave, but for its weights: enough to choose the settings of an attack."""
+    """The model that training will give, without its weights: enough to choose the settings of an attack."""
     data = load_task(config.data)
     with torch.device("meta"):
         network = Network(architecture_of(config.model, data.input_shape, data.outputs))

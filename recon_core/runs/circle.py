@@ -21,7 +21,7 @@ _ACTIVE = (RunState.QUEUED, RunState.RUNNING)
 
 
 class CircleSettings(Frozen):
-    """What can be changed about the circle; everything else is as in the preset."""
+    """The settings of the circle that can be changed; all others are those of the preset."""
 
     n: int = Field(20, ge=2, le=100, description="training points")
     labels: PlanarLabels = PlanarLabels.ALTERNATING
@@ -41,7 +41,7 @@ class CircleSettings(Frozen):
         values["data"] |= {"n": self.n, "labels": self.labels, "seed": self.seed}
         values["model"] |= {"widths": (self.width, self.width), "seed": self.seed}
         if self.weight_decay > 0:
-            # Decay makes the network forget where it started, and from next to nothing it would not get away at all.
+            # With weight decay the network forgets its start, and from a tiny one it would never leave the origin.
             values["model"]["init_scale"] = "kaiming"
             values["training"] = {"weight_decay": self.weight_decay}
         return parse_config(TrainConfig, values)

@@ -18,7 +18,7 @@ Config = Mapping[str, Any]
 """As it stands in config.json."""
 
 PROGRAM = ("python", "-m", "recon_core")
-# Which another model would choose otherwise.
+# Settings whose defaults depend on the model.
 _FOLLOWS_FROM_MODEL = ("iterations", "prior")
 _ARGUMENTS: dict[str, Callable[[Config], list[str]]] = {}
 
@@ -34,7 +34,7 @@ def repeats(kind: str) -> Callable[[Callable[[Config], list[str]]], Callable[[Co
 
 
 def repeat_command(kind: str, config: Config) -> list[str]:
-    """Such that the run it makes has this very config, whatever presets and defaults say by then."""
+    """The arguments spell out the config, so the new run has the same one even if presets or defaults change."""
     return [*PROGRAM, *_ARGUMENTS[kind](config)]
 
 

@@ -1,4 +1,4 @@
-"""What a run of each kind holds, as types: what is written is checked against them, and so is what comes in a zip."""
+"""The contents of each kind of run, as types. Results are checked against them when written and on import."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Shape = Annotated[list[Size], Field(min_length=1, max_length=8)]
 
 
 class Facts(BaseModel):
-    """Facts of other versions may stand beside those named here."""
+    """A result. Facts that other versions wrote are kept beside those named here."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -120,7 +120,7 @@ Rows = Mapping[str, tuple[str, ...]]
 
 
 class Content(BaseModel):
-    """What a run of one kind was asked for, found, and left in tensors."""
+    """The config, result and tensors of one kind of run."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, frozen=True)
 
@@ -146,7 +146,7 @@ CONTENTS: dict[str, Content] = {
 
 
 def checked_result(kind: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """`result` itself, if it is one of this kind."""
+    """`result`, checked to be one of this kind."""
     content = CONTENTS[kind]
     if content.result is not None:
         _parse(content.result, json.loads(json.dumps(result, default=str)), layout.RESULT)
@@ -154,7 +154,7 @@ def checked_result(kind: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fault_in(folder: Path) -> str:
-    """What of a run from elsewhere makes no sense, in a sentence; empty where all of it does."""
+    """What is wrong with an imported run, in a sentence; empty where nothing is."""
     try:
         _look_at(folder)
     except InputError as fault:

@@ -57,7 +57,7 @@ def match_key(candidates: str, untrained: str | None, config: MatchConfig) -> st
 
 
 def _asked(config: ReconstructConfig) -> dict[str, Any]:
-    """An m that follows from the weights is not known before they are, and the same for the same weights."""
+    """An m that follows from the weights is left out: it is unknown before training, and equal for equal weights."""
     unseen = {*_UNSEEN_ATTACK, "m"} if config.m_from_rank else set(_UNSEEN_ATTACK)
     return config.model_dump(mode="json", exclude={"model": True, "settings": unseen})
 

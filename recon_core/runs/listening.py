@@ -1,4 +1,4 @@
-"""Who watches a run from outside, e.g. a progress bar."""
+"""Listeners that follow the progress of a run, e.g. a progress bar."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ Listener = Callable[[float | None, str], None]
 
 
 def ignore(fraction: float | None, message: str) -> None:
-    """Nobody watches."""
+    """A listener that does nothing."""

@@ -1,4 +1,4 @@
-"""What matching has already computed, kept on disk by content: the same candidates are never searched twice."""
+"""Results of matching, cached on disk by content: the same candidates are never searched twice."""
 
 from __future__ import annotations
 

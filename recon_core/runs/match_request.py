@@ -1,4 +1,4 @@
-"""Match runs in the queue, the control they lack, and whether a match run has to come first at all."""
+"""Create match runs and their untrained control, and decide whether a page can match without a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK_CANDIDATES = 5_000
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """What can be said of a pool before its candidates are read."""
+    """Facts about a pool that are known before its candidates are read."""
 
     model: str
     """The training run whose network was attacked."""
@@ -81,5 +81,5 @@ def is_quick(config: MatchConfig, sizes: Mapping[str, int], done: Iterable[Match
 
 
 def _search_of(config: MatchConfig) -> tuple[object, ...]:
-    """What else neighbours depend on."""
+    """The settings, besides the candidates, on which neighbours depend."""
     return config.search_size, config.max_merged, config.assignment is Assignment.ONE_TO_ONE

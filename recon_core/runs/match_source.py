@@ -140,7 +140,7 @@ def load_source(
 
 
 def _try_out(source: MatchSource, config: MatchConfig) -> None:
-    """Let the engine refuse now what it would refuse later: a missing device, constant or too small images."""
+    """Check early what would fail later: a missing device, constant images, images that are too small."""
     pick_device(config.device)
     if not source.planar:
         one = source.data.train_x[:1]

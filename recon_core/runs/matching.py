@@ -53,11 +53,11 @@ class MatchOutcome:
 
 
 class _CancelledError(Exception):
-    """Somebody asked for an end between two searches."""
+    """A stop was requested between two searches."""
 
 
 def perform_matching(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None) -> None:
-    """Match, score, and finish the run. Nothing is worth a checkpoint: a second try finds all in the cache."""
+    """Match, score, and finish the run. It needs no checkpoints: a resumed run finds its neighbours in the cache."""
     config = parse_config(MatchConfig, run.config)
     store = RunStore(run.dir.parent)
     source = load_source(store, config, data, progress=lambda message, fraction: listener(fraction, message))

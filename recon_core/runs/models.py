@@ -29,7 +29,7 @@ MODEL_KINDS = ("train", "model")
 
 
 class ImportOptions(Frozen):
-    """What a checkpoint does not tell besides the shape of its inputs; whatever is left out is inferred or unknown."""
+    """What a checkpoint does not say besides the shape of its inputs; a field left out is inferred or unknown."""
 
     activation: str | None = Field(None, description="relu, leaky_relu or gelu; left out, relu")
     layout: str | None = Field(
@@ -43,7 +43,7 @@ class ImportOptions(Frozen):
 
 
 class ImportConfig(ImportOptions):
-    """Which file, and what it does not tell itself."""
+    """The file to import, and what it does not say itself."""
 
     path: str
     input_shape: Listed[int] | None = None
@@ -77,7 +77,7 @@ class AttackModel:
 
     @property
     def task(self) -> Task:
-        """As trained; a checkpoint of one output is taken to be binary, of more, multiclass."""
+        """The task it was trained on; a checkpoint with one output is taken to be binary, with more multiclass."""
         if self.training is not None:
             return self.training.data.task
         return Task.BINARY if self.architecture.outputs == 1 else Task.MULTICLASS
@@ -101,12 +101,12 @@ class AttackModel:
 
     @property
     def init_scale(self) -> float | str:
-        """Of the first layer; of an unknown start, torch's own is the likeliest."""
+        """Of the first layer; where it is unknown, PyTorch's default is assumed."""
         return "kaiming" if self.training is None else self.training.model.init_scale
 
     @property
     def samples(self) -> int | None:
-        """How many it was trained on, where its settings say; for estimates only."""
+        """Number of training samples, where its settings are known; for estimates only."""
         return None if self.training is None else self.training.data.n
 
     @property
@@ -130,7 +130,7 @@ class AttackModel:
 
 
 def model_of(run: Run) -> AttackModel:
-    """The model a finished run left. Weights, architecture and settings are read, never data."""
+    """The model of a finished run. Weights, architecture and settings are read, never data."""
     if run.kind not in MODEL_KINDS:
         raise InputError(
             f"run {run.id} is of kind {run.kind!r} and holds no model; give a run of kind {' or '.join(MODEL_KINDS)}"
@@ -157,7 +157,7 @@ def model_of(run: Run) -> AttackModel:
 
 
 def foreign_model(network: Network, options: ImportOptions | None = None) -> AttackModel:
-    """A network that was not trained here, with what somebody said of it."""
+    """A network that was not trained here, with what is known of it."""
     options = options or ImportOptions()
     architecture = network.architecture
     sides = max(2, architecture.outputs)
@@ -168,7 +168,7 @@ def foreign_model(network: Network, options: ImportOptions | None = None) -> Att
 
 
 def read_foreign(path: Path, input_shape: tuple[int, ...] | None, options: ImportOptions | None = None) -> ForeignModel:
-    """Somebody else's checkpoint, if it can be attacked at all."""
+    """Read somebody else's checkpoint; raises an `InputError` where it cannot be attacked."""
     options = options or ImportOptions()
     foreign = read_checkpoint(path, input_shape=input_shape, activation=options.activation, layout=options.layout)
     Target.of(foreign.network)
@@ -179,7 +179,7 @@ def read_foreign(path: Path, input_shape: tuple[int, ...] | None, options: Impor
 def imported_before(
     store: RunStore, path: Path, input_shape: tuple[int, ...] | None, options: ImportOptions | None = None
 ) -> Run | None:
-    """A finished import of the same bytes with the same wishes."""
+    """A finished import of the same file with the same options."""
     digest = _digest(path)
     for summary in store.list("model"):
         if summary.status.state is not RunState.DONE:

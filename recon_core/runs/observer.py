@@ -1,4 +1,4 @@
-"""Passes what a loop says on to the store and to whoever watches."""
+"""The observer that writes what a loop reports into the store and passes it on to a listener."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SNAPSHOT_BYTES_PER_SECOND = 4 * 2**20  # ten thousand images twice a minute
 
 
 def last_checkpoint(writer: RunWriter) -> Resume | None:
-    """Where the work of an earlier try can go on."""
+    """The checkpoint from which an interrupted run is resumed."""
     found = writer.latest_checkpoint()
     return None if found is None else Resume(found.step, found.tensors, found.meta)
 

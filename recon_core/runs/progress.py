@@ -1,4 +1,4 @@
-"""A progress bar for whoever waits: in a terminal, in a notebook, or as a line now and then in a log."""
+"""A progress bar: in a terminal, in a notebook, or as occasional lines in a log file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTEBOOK_INTERVAL = 0.2
 
 @contextlib.contextmanager
 def progress_bar(title: str, quiet: bool) -> Iterator[Listener]:
-    """A bar with time left and the latest figures; plain lines where nobody watches."""
+    """A bar with the time left and the latest figures; plain lines where the output is not a terminal."""
     console = PlainConsole(stderr=True)
     if quiet:
         yield lambda fraction, message: None

@@ -84,7 +84,7 @@ class ReconstructConfig(Frozen):
 
 
 def default_attack(model: AttackModel) -> str:
-    """The attack that is made where none is named: one that knows images, where inputs are images."""
+    """The default attack: `copies` where inputs are images and it applies, else `fast`."""
     dense = model.architecture.dense_first
     return "copies" if dense and describes_images(model.architecture.input_shape) else "fast"
 
@@ -144,14 +144,14 @@ def target_of(model: AttackModel, config: ReconstructConfig) -> Target:
 
 
 def comparable(settings: AttackSettings, model: AttackModel, config: ReconstructConfig) -> AttackSettings:
-    """Those of an attack on an untrained network: in as many dimensions as the trained one has, not in one."""
+    """Settings of the attack on an untrained network: in as many dimensions as the trained network's row space has."""
     if config.baseline is not Baseline.UNTRAINED or getattr(settings, "rank", 0) is not None:
         return settings
     return settings.model_copy(update={"rank": model.rank})
 
 
 def check_request(model: AttackModel, config: ReconstructConfig) -> None:
-    """Raise now what would end the run at its start, so that it is said before anything is written."""
+    """Raise an `InputError` for what would end the run at its start, before anything is written."""
     if config.baseline is Baseline.WEIGHTS or config.baseline is Baseline.KERNELS:
         _pictures(model, config.baseline)
         return
@@ -164,7 +164,7 @@ def check_request(model: AttackModel, config: ReconstructConfig) -> None:
 
 
 def warning_for(model: AttackModel, settings: AttackSettings) -> str | None:
-    """Why this attack will not work, or not wholly, where that is known beforehand."""
+    """A warning where it is known beforehand that this attack will not work, or only in part."""
     if (warning := regression_warning(settings.objective or model.task, model.weight_decay)) is not None:
         return warning
     if not model.planar and settings.m < model.rank:
@@ -329,7 +329,7 @@ def _pictures(model: AttackModel, baseline: Baseline) -> Tensor:
 
 
 def _as_candidates(candidates: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """What has no multipliers counts alike."""
+    """Baselines have no multipliers, so each candidate gets 1."""
     count = len(candidates)
     return {
         "candidates": candidates.float(),

@@ -1,4 +1,4 @@
-"""Runs created for whoever starts them: config, parents, name."""
+"""Create training, import and reconstruct runs: config, parents, name."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class PointCount:
     settled: int
     """Candidates at a training point of their class."""
     kept: int
-    """Candidates left after the clean-up."""
+    """Candidates left after filtering and deduplication."""
     control_untrained: int | None
     non_members: int | None
     """Held-out points that are found as well."""
@@ -47,12 +47,12 @@ class PointCount:
 
     @property
     def strays(self) -> int:
-        """Candidates that are left and show no training point."""
+        """Remaining candidates that show no training point."""
         return self.kept - self.settled
 
     @property
     def precision(self) -> float | None:
-        """The share of candidates left that are at a training point of their class; None without any."""
+        """The share of the remaining candidates that are at a training point of their class; None without any."""
         return self.settled / self.kept if self.kept else None
 
     @property
@@ -68,7 +68,7 @@ class PointCount:
 
 @dataclass(frozen=True, eq=False)
 class PlanarEvidence:
-    """Points matched, and their controls; a new radius is a comparison, nothing more."""
+    """Matched points and their controls, from which counts within any radius follow."""
 
     kept: Tensor
     """(M,) bool, the pooled candidates left after the clean-up; the matchings see these only."""
@@ -98,7 +98,7 @@ class PlanarEvidence:
 
 @dataclass(frozen=True, eq=False)
 class Pairing:
-    """Images to be found again, and the candidates to look among."""
+    """Images, and the candidates they are matched with."""
 
     images: Batch
     candidates: Batch
@@ -158,7 +158,7 @@ def score(
 def lay_out(
     source: MatchInput, config: MatchConfig, cache: MatchCache | None = None, *, held_out: bool = True
 ) -> LaidOut:
-    """What is slow about images; neighbours come from the cache where they have been found before."""
+    """The slow part of matching images; neighbours that were found before come from the cache."""
     matcher = matcher_of(source, config, cache)
     mean = source.data.mean
     with torch.no_grad():
@@ -170,7 +170,7 @@ def matcher_of(source: MatchInput, config: MatchConfig, cache: MatchCache | None
 
 
 def pairings(source: MatchInput, held_out: bool = True) -> Controlled[Pairing]:
-    """What is matched with what: the training images with the candidates, and each control."""
+    """The pairs to match: training images with candidates, and the same for each control."""
     data = source.data
     members, candidates = Batch(data.train_x), Batch(source.pool.candidates)
     others = data.test_x[held_out_rows(data)] if held_out else data.test_x[:0]

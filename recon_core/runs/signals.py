@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class StopFlag:
-    """Raised once, read by the loop at every step."""
+    """A flag that is raised once and read by the loop at every step."""
 
     def __init__(self) -> None:
         self.raised = False

@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal: shown as text, whatever it would like to be."""
+"""Untrusted text on a terminal: escape sequences and control characters are shown, never obeyed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Such that no part of it can pass for a line of ours."""
+    """`text` in one line, so that no part of it can pass for a line of our own output."""
     return visible(" ".join(text.split()))
 
 

@@ -1,4 +1,4 @@
-"""What a run is called where its user gave it no name: "CIFAR-10, 50 images, decay 1e-4: attack, seed 0".
+"""The title of a run without a name: "CIFAR-10, 50 images, decay 1e-4: attack, seed 0".
 
 Made from what the run was asked for, so that runs of older versions have one too. Ids stay what links are made of.
 """
@@ -18,7 +18,7 @@ from recon_core.sources import SOURCES
 from recon_core.store import RunStore, RunSummary
 from recon_core.store.remembered import Remembered
 
-_FILE = ".titles-1.json"  # another number when titles are worded otherwise
+_FILE = ".titles-1.json"  # raised when the wording of titles changes
 _STORES = 16
 _DATA = {
     "cifar10": "CIFAR-10",
@@ -61,7 +61,7 @@ def title_of(store: RunStore, run: RunSummary) -> str:
 
 
 def own_name(run: RunSummary) -> str | None:
-    """What its user called it; None where that was left to us."""
+    """The name its user gave it; None without one."""
     ours = run.name == run.id or run.name in _BASELINES or run.name in PRESETS
     return None if ours else run.name
 

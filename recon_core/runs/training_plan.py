@@ -1,4 +1,4 @@
-"""What a training run will be, known before it is queued; what cannot be done is refused here, in a sentence."""
+"""A training run planned before it is queued: data, network, sizes; an impossible request is refused here."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def layers_of(architecture: Architecture) -> list[Layer]:
 
 
 def _refuse_too_large(config: TrainConfig, architecture: Architecture, parameters: int) -> None:
-    """A worker that outgrows the memory takes others with it."""
+    """Refused, because a worker that runs out of memory may end other processes too."""
     needed = parameters * _COPIES * (8 if config.model.dtype == "float64" else 4)
     there = psutil.virtual_memory().total
     if needed > there:

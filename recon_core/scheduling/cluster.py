@@ -123,7 +123,7 @@ class RayExecutor:
         return self._capacity
 
     def reduce(self) -> bool:
-        """How many a node takes is for the cluster to say: ask for more cores for each run."""
+        """No effect: the cluster decides how many runs a node takes; --cpus-per-run makes them fewer."""
         return False
 
     def submit(self, run: Run) -> None:
@@ -158,7 +158,7 @@ class RayExecutor:
         return [*refused, *(one for one in ended if one is not None)]
 
     def close(self) -> None:
-        """Nothing of it fails: whoever closes may do so because the cluster is gone."""
+        """Never raises: it may be called because the cluster is gone."""
         if self._closed:
             return
         self._closed = True
@@ -167,7 +167,7 @@ class RayExecutor:
         while self._remote and time.monotonic() < deadline:
             try:
                 self.wait(0.2)
-            except Exception:  # of one run, maybe; the others may still come back
+            except Exception:  # this may concern one run only; the others may still come back
                 time.sleep(0.2)
         for remote in list(self._remote.values()):
             with contextlib.suppress(Exception):
@@ -181,7 +181,7 @@ class RayExecutor:
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """Around what is asked of Ray, whose connections fail in many ways."""
+        """Turns the many ways in which a request to Ray can fail into one error."""
         try:
             yield
         except AfterimageError:
@@ -205,7 +205,7 @@ class RayExecutor:
         return made.remote()
 
     def _check_that_a_run_fits(self) -> None:
-        """Ray would keep it waiting for ever, in case such a node should join."""
+        """Raise where no node is large enough for a run; Ray would wait forever for such a node to join."""
         shares = self._shares()
         if any(self._fitting(share) for share in shares):
             return
@@ -229,7 +229,7 @@ class RayExecutor:
         return min(int(has / needs + 1e-6) for has, needs in zip(share, wanted, strict=True) if needs)
 
     def _room(self) -> int:
-        room = max(1, sum(map(self._fitting, self._shares())))  # of none we wait for the next to join
+        room = max(1, sum(map(self._fitting, self._shares())))  # without a node we wait for one to join
         return min(room, self._places.workers or room)
 
     def _send(self, remote: _RemoteRun) -> None:
@@ -240,7 +240,7 @@ class RayExecutor:
         task = self._ray.remote(perform_on_node).options(
             num_cpus=self._places.cpus,
             num_gpus=self._places.gpus,
-            max_retries=0,  # ours go on from the last checkpoint, Ray's would start anew
+            max_retries=0,  # we resume from the last checkpoint, Ray's retries would start again
             name=remote.run.id,
             scheduling_strategy="SPREAD",
         )

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, with the project in the luggage."""
+"""Connect to a Ray cluster and send the project along."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recon_core.scheduling.protocol import Places
 _INSTALL = "pip install -r requirements-cluster.txt"
 _HOW = "start one with: ray start --head, and name it auto, host:6379, or ray://host:10001 from outside"
 _PROJECT = Path(recon_core.__file__).parents[1]
-# What a run needs of the project is the engine and the embedded images; a store may lie beside them, of any size.
+# Only the engine and the embedded images are sent: a store of any size may lie beside them.
 _SENT = ("recon_core", "assets", INSTALLED)
 _NOT_SENT = ("/assets/screens", "__pycache__")
 _ANSWER_SECONDS = 5.0
@@ -78,7 +78,7 @@ def _keeping_signals() -> Iterator[None]:
 
 
 def knock(address: str) -> None:
-    """Raise where nobody answers; Ray itself tries for minutes before it says so."""
+    """Raise where nothing answers at that address; Ray itself would retry for minutes first."""
     if parse_config(Places, {"cluster": address}).cluster is None:
         raise InputError(f"{address!r} is this machine and no cluster; {_HOW}")
     if address == "auto":

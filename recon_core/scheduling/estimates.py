@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from recon_core.attacks import AttackSettings
     from recon_core.models import Architecture
 
-# What a step costs besides its arithmetic, in seconds.
+# The overhead of a step besides its arithmetic, in seconds.
 _BATCHED = (Recipe.SGD, Recipe.DPSGD)
 _FLOW_STEP, _STATIONARY_STEP, _DESCENT_STEP, _ATTACK_STEP = 1.3e-3, 5e-3, 0.6e-3, 4e-3
 _RUN_START = 0.4
@@ -68,7 +68,7 @@ def estimate_reconstruction(
 
 
 class Estimator:
-    """Many estimates for one look at the store. `threads` are those one run gets; left out, those of a slot."""
+    """Estimates that share one reading of the store. `threads` is the number for one run; by default that of a slot."""
 
     def __init__(self, store: RunStore, threads: int | None = None) -> None:
         place = slots()[0]
@@ -109,7 +109,7 @@ class Estimator:
         return _MATCH_SECONDS + 2 * shape.n * (2.0 * shape.inputs * candidates + 2e6) / self._rate
 
     def _on_gpu(self, device: str) -> bool:
-        """Nothing here was measured on one."""
+        """Whether a run would use a GPU, on which no cost was measured."""
         return device in ("cuda", "mps") or (device == "auto" and self._gpu)
 
     def _training_seconds(self, config: TrainConfig) -> float | None:
@@ -285,7 +285,7 @@ def _steps(config: TrainConfig, n: int) -> float | None:
 
 
 def _at_most(known: float | None, limit: float | None) -> float | None:
-    """A run that has a time limit ends there at the latest."""
+    """The estimate, capped by the run's own time limit."""
     if known is None or limit is None:
         return limit if known is None else known
     return min(known, limit)
@@ -358,7 +358,7 @@ def matmul_rate(store: RunStore) -> float:
 
 
 def _measure_rate() -> float:
-    """In a process of its own: libraries settle their number of threads when they are loaded."""
+    """Measured in a separate process, because libraries fix their number of threads when they are loaded."""
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         answer = subprocess.run(

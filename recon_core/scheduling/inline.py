@@ -1,4 +1,4 @@
-"""One place inside this very process: for work that is too short to be worth another one."""
+"""An executor inside this process, for work too short to be worth starting another one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InlineExecutor:
         return False
 
     def close(self) -> None:
-        """Waits as long as one step takes: a thread cannot be killed, and whoever is in a hurry ends the process."""
+        """Waits for the current step to end: a thread cannot be killed."""
         self._stop.raised = True
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Why a process ended: its code, or the signal that killed it, and whether the system did so for want of memory."""
+"""Why a process ended: its exit code, or the signal that killed it, and whether memory ran out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def killed_for_memory(counters: Path = _COUNTERS) -> int:
 
 
 def describer(count: Callable[[], int] = killed_for_memory) -> Callable[[int], str]:
-    """For a process that starts now: words for the code it will end with."""
+    """A function that describes, for a process started now, the exit code it will end with."""
     before = count()
 
     def describe(code: int) -> str:

@@ -1,4 +1,4 @@
-"""Processes of this machine, each with one run at a time."""
+"""An executor of local processes, each with one run at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LocalExecutor:
     def reduce(self) -> bool:
         before, self._at_once = self._at_once, max(1, self._at_once // 2)
         for place in [place for place in self._places if not place.busy][self._at_once :]:
-            for worker in place.workers.values():  # one that waits for work holds memory too
+            for worker in place.workers.values():  # an idle worker holds memory too
                 worker.close()
         return self._at_once < before
 

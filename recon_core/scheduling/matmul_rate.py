@@ -12,7 +12,7 @@ import numpy as np
 
 
 def best_rate(side: int, tries: int) -> float:
-    """The best, and by the time this thread had the core: other processes only make it look slower."""
+    """The best of several tries in CPU time of this thread, since other processes only make it look slower."""
     a = np.full((side, side), 0.5, dtype=np.float32)
     seconds = []
     for _ in range(tries):

@@ -97,7 +97,7 @@ class FreeMemory(NamedTuple):
 
 
 def free_memory() -> FreeMemory:
-    """The least of what the machine, the container and the process's own limit leave."""
+    """The smallest of what the machine, the container and the process limit leave free."""
     found = [FreeMemory(float(psutil.virtual_memory().available), "free")]
     found += [FreeMemory(left, "left in this container") for left in _cgroup_room()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -136,7 +136,7 @@ def _number(path: Path) -> float | None:
 
 
 def _cached(stat: Path) -> float | None:
-    """Files that are only kept in memory because there was room."""
+    """Bytes of the page cache, which the system frees when memory is needed."""
     try:
         lines = dict(line.split() for line in stat.read_text(encoding="ascii").splitlines())
         return float(lines.get("inactive_file", 0))
@@ -145,7 +145,7 @@ def _cached(stat: Path) -> float | None:
 
 
 def shortage(needed: float | None, free: FreeMemory | None = None) -> str | None:
-    """Why a run that needs so many bytes would not fit, or None where it does, or nobody knows."""
+    """Why a run that needs so many bytes would not fit; None where it fits, or where that is not known."""
     if needed is None:
         return None
     there = free or free_memory()
@@ -155,7 +155,7 @@ def shortage(needed: float | None, free: FreeMemory | None = None) -> str | None
 
 
 def refuse_shortage(needed: float | None, *, anyway: bool, insist: str = "--anyway") -> None:
-    """A sentence with both numbers where a run would not fit, unless somebody insists."""
+    """Raise an `InputError` with both numbers where a run would not fit, unless the user insists (`anyway`)."""
     if not anyway and (why := shortage(needed)) is not None:
         raise InputError(f"this is too large for this machine: {why}; make it smaller, or insist with {insist}")
 

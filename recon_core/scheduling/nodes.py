@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster have, found out by doing something on each."""
+"""The nodes of a Ray cluster, each checked by loading the engine on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Node:
 
 
 def look_at(address: str, load: Callable[[], None]) -> list[Node]:
-    """All living nodes; each is made to `load` the engine, for which Ray sends the project there."""
+    """All nodes that are alive; each has to `load` the engine, for which Ray sends the project there."""
     ray = connect(address)
     affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     try:

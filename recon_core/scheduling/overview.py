@@ -1,4 +1,4 @@
-"""What runs and what waits, and why: the queue as somebody reads it."""
+"""The queue for people: what is running, what is queued, and why it waits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class QueueOverview:
-    """All work of a store that is not over."""
+    """All running and queued runs of a store."""
 
     running: tuple[RunSummary, ...]
     waiting: tuple[Waiting, ...]

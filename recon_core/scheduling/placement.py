@@ -1,4 +1,4 @@
-"""From a wish to places: a cluster where one is named, else this machine."""
+"""Choose the executor: a cluster where one is named, else this machine."""
 
 from __future__ import annotations
 

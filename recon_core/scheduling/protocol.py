@@ -1,4 +1,4 @@
-"""What a study and a search ask of whoever does their runs."""
+"""The executor protocol: how studies and searches have their runs performed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def place_arguments(places: Places) -> list[str]:
 
 
 class Ended(NamedTuple):
-    """A run that nobody works on any more; its own status says how far it came."""
+    """A run that no process works on any more; its status says how far it came."""
 
     run_id: str
     trouble: str | None
@@ -77,7 +77,7 @@ class Ended(NamedTuple):
 
 
 class Executor(Protocol):
-    """Places for runs."""
+    """Performs runs, several at once."""
 
     def free(self) -> int:
         """How many more runs could be submitted now."""
@@ -88,17 +88,17 @@ class Executor(Protocol):
         ...
 
     def submit(self, run: Run) -> None:
-        """Begin, or go on with, a run whose parents are done. Needs a free place."""
+        """Start or resume a run whose parents are done. There must be a free place."""
         ...
 
     def wait(self, seconds: float) -> list[Ended]:
-        """Runs that ended since the last call; comes back at the first of them, or with none after `seconds`."""
+        """Runs that ended since the last call; returns as soon as there is one, or none after `seconds`."""
         ...
 
     def reduce(self) -> bool:
-        """Do fewer runs at once from now on, half as many. Whether that is less than before."""
+        """Halve the number of runs at once from now on. Returns whether that is fewer than before."""
         ...
 
     def close(self) -> None:
-        """Stop everything that is still going on, leaving runs that can be taken up again."""
+        """Stop all runs that are still at work; they can be resumed."""
         ...

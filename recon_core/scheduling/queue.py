@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import recon_core
 from recon_core.errors import InputError
-from recon_core.scheduling.slots import slots
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.files import explaining
 from recon_core.store.lock import acquire, gate, is_held, sign
@@ -34,7 +33,7 @@ _PLACES = 100_000_000
 
 
 class Priority(IntEnum):
-    """Who goes first."""
+    """Priority of a run in the queue; smaller starts first."""
 
     PERSON = 0
     CONTROL = 1
@@ -58,12 +57,12 @@ class Ticket(NamedTuple):
 
     @property
     def background(self) -> bool:
-        """Whether nobody waits for it: it then has a slot of its own, and takes none of a person's."""
+        """Whether it runs in the background: in a slot of its own, beside those of runs that a person started."""
         return self.priority is not Priority.PERSON
 
 
 def usual_priority(run: Run) -> Priority:
-    """By what a run is: searches and studies take long, baselines are there to compare with."""
+    """The priority by kind of run: baselines are controls, searches and studies take long."""
     if run.kind in ("study", "search"):
         return Priority.STUDY
     return Priority.CONTROL if run.kind == "reconstruct" and run.config.get("baseline") else Priority.PERSON
@@ -98,12 +97,12 @@ def resume(run: Run) -> None:
 
 
 def cancel(run: Run) -> bool:
-    """Stop a run, waiting or at work, so that it can be resumed. Whether there was anything to stop."""
+    """Stop a queued or running run, so that it can be resumed. Returns whether there was anything to stop."""
     return run.request_cancel()
 
 
 def move_up(run: Run) -> bool:
-    """Let a queued run start next, before everything else that waits. Whether it was in the queue."""
+    """Move a queued run to the front of the queue. Returns whether it was in the queue."""
     folder = queue_folder(run.dir.parent)
     if not folder.is_dir():
         return False
@@ -125,10 +124,6 @@ def waiting(store: RunStore) -> list[str]:
     return [ticket.run_id for ticket in tickets(store.root)]
 
 
-def slot_count() -> int:
-    return len(slots())
-
-
 def queue_folder(root: Path) -> Path:
     return root / ".queue"
 
@@ -142,24 +137,24 @@ def tickets(root: Path) -> list[Ticket]:
     folder = queue_folder(root)
     try:
         names = sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):  # nobody has put up any; no store at all
+    except (FileNotFoundError, NotADirectoryError):  # no ticket was ever made, or there is no store
         return []
     return [Ticket(folder, int(match[1]), match[2]) for match in map(_TICKET.fullmatch, names) if match]
 
 
 def ensure_scheduler(root: Path) -> None:
-    """See that somebody hands out the tickets, if there are any. Cheap: call it whenever the app is opened."""
+    """Start a scheduler if there are tickets and none is running. Cheap, so it is called whenever the app is opened."""
     held = scheduler_lock(root)
     if is_held(held) or not tickets(root):
         return
     handle = acquire(held)
-    if handle is None:  # somebody else was quicker
+    if handle is None:  # another process was quicker
         return
     try:
         with explaining(queue_folder(root)), open_to_append(queue_folder(root) / "dispatcher.log") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "recon_core.scheduling.scheduler", str(root), str(handle)],
-                start_new_session=True,  # neither Ctrl-C in the app's terminal nor the app's end is meant for it
+                start_new_session=True,  # neither Ctrl-C in the app's terminal nor the end of the app stops it
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -101,7 +101,7 @@ def _do(folder: Path, attacks: bool, shares: dict[str, str], report: Callable[..
 
 
 class _StuckError(Exception):
-    """It was asked to stop, and did not in time."""
+    """A worker was asked to stop and did not do so in time."""
 
 
 def _done_by(worker: _NodeWorker, folder: Path, report: Callable[..., bool]) -> str | None:

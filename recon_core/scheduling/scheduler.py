@@ -48,7 +48,7 @@ class _Worker:
 
 
 class Prospect(Enum):
-    """What can become of a ticket without anybody's doing."""
+    """What will become of a ticket if nobody intervenes."""
 
     READY = "its parents are done"
     WAITING = "a parent is queued or running"
@@ -57,7 +57,7 @@ class Prospect(Enum):
 
 
 class Scheduler:
-    """Hands out the tickets of one store until there is nothing left that could start by itself."""
+    """Starts the queued runs of one store until none is left that can start."""
 
     def __init__(self, root: Path) -> None:
         self._store = RunStore(root)
@@ -65,14 +65,14 @@ class Scheduler:
         self._workers: list[_Worker] = []
 
     def work(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Until nothing is left to do; `meanwhile` is called at every look."""
+        """Start runs until nothing is left to do; `meanwhile` is called in every pass."""
         while self.hand_out() or self._workers:
             time.sleep(_POLL_SECONDS)
             self.reap()
             meanwhile()
 
     def hand_out(self) -> bool:
-        """Start what can start now. Whether something is left that will start without anybody's doing."""
+        """Start what can start now. Returns whether some run is left that will be able to start later."""
         started = {worker.ticket.run_id for worker in self._workers}
         hopeful = False
         taken: set[bool] = set()
@@ -113,13 +113,13 @@ class Scheduler:
         return Prospect.WAITING
 
     def _explain(self, run: RunSummary, message: str) -> None:
-        """Say on the run why it waits, once; on a full disk that has to wait too."""
+        """Write into the run's status, once, why it waits; with a full disk, at a later pass."""
         if run.status.message != message:
             with contextlib.suppress(AfterimageError), self._store.open(run.id).writer() as writer:
                 writer.requeue(message)
 
     def _start(self, ticket: Ticket) -> bool:
-        """Whether it has found a place; a disk too full to begin on is no place either."""
+        """Start the run in a free slot. Returns False where there is none, or where the disk is too full."""
         if is_full(self._root):
             return False
         for slot in background_slots() if ticket.background else slots():
@@ -153,7 +153,7 @@ class Scheduler:
         return lock.gate(queue_folder(self._root) / "gate", exclusive=True)
 
     def reap(self) -> None:
-        """Give back the places of processes that have ended."""
+        """Free the slots of processes that have ended."""
         for worker in list(self._workers):
             if worker.process.poll() is None:
                 continue
@@ -171,7 +171,7 @@ class Scheduler:
             return False
         status = run.status()
         if status.state is RunState.INTERRUPTED and lacked_memory(why := worker.describe(worker.process.returncode)):
-            with run.writer() as writer:  # nobody else knows
+            with run.writer() as writer:  # no other process knows
                 writer.finish(RunState.FAILED, None, f"{why}, then resume it")
         if status.state is not RunState.QUEUED:
             return False
@@ -203,24 +203,24 @@ def _drop(ticket: Ticket) -> None:
 
 
 class _Successor:
-    """A process that stands by for the end of this one, which holds the scheduler's lock as `handle`."""
+    """A standby process that takes over when this one dies; `handle` is the scheduler's lock, held by this process."""
 
     def __init__(self, root: Path, handle: int) -> None:
         self._root, self._handle = root, handle
         self._pid: int | None = None
 
     def keep(self) -> None:
-        """See that somebody stands by."""
+        """Start a standby process if there is none."""
         if self._pid is not None and os.waitpid(self._pid, os.WNOHANG) == (0, 0):
             return
         self._pid = None
-        with contextlib.suppress(OSError):  # no room for another process now; asked again at the next look
+        with contextlib.suppress(OSError):  # no memory for another process now; tried again in the next pass
             self._pid = os.fork()
         if self._pid == 0:
             self._stand_by()
 
     def dismiss(self) -> None:
-        """This process ends by itself: nobody is to follow it."""
+        """End the standby process: this one is about to exit normally."""
         if self._pid is not None:
             with contextlib.suppress(OSError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -247,7 +247,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(root: Path, handle: int | None) -> int:
-    """Be the scheduler, whose lock is held as `handle`, for as long as there is something to do."""
+    """Run the scheduler for as long as there is work; `handle` holds its lock."""
     scheduler = Scheduler(root)
     while handle is not None:
         successor = _Successor(root, handle)

@@ -18,7 +18,7 @@ _GPUS = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one run: the environment that keeps it from taking the others' share."""
+    """A slot for one run, and the environment that limits it to its share of the machine."""
 
     number: int
     threads: int
@@ -26,11 +26,11 @@ class Slot:
 
     @property
     def background(self) -> bool:
-        """Whether it is for work nobody waits for."""
+        """Whether it is for background work."""
         return self.number >= _BACKGROUND
 
     def command(self, words: list[str]) -> list[str]:
-        """What starts `words` here. Work in the background takes the time that the rest of the machine leaves over."""
+        """The command that starts `words` in this slot; background work runs at low priority."""
         polite = self.background and shutil.which("nice") is not None
         return ["nice", "-n", str(_NICENESS), *words] if polite else words
 
@@ -83,7 +83,7 @@ def _wish() -> int | None:
 
 
 def thread_limit() -> int | None:
-    """Whoever sets OMP_NUM_THREADS for the app means its runs too."""
+    """OMP_NUM_THREADS, where it is set for the app, holds for its runs too."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdecimal() and int(text) > 0 else None
 

@@ -1,4 +1,4 @@
-"""A run folder kept the same in two places: the node that writes it sends what changed.
+"""Synchronise a run folder from the node that writes it: changes are sent as they happen.
 
 Nodes of a cluster therefore need no shared disk. A change replaces a file as a whole or adds to its
 end; the status is looked at first and sent last, so that a run never says more than its files hold.
@@ -135,7 +135,7 @@ class Watch:
             self._known[name] = _mark(folder / name)
 
     def forget(self) -> None:
-        """The receiver has lost what was sent: everything counts as changed again."""
+        """Send everything again: the receiver has lost what was sent."""
         self._known.clear()
 
     def changes(self, *, last: bool = False) -> list[FileChange]:

@@ -37,7 +37,7 @@ _SHARED = ("recipe", "m", "iterations", "seeds", "dtype", "device", "rounds", "u
 
 
 class Point(NamedTuple):
-    """A run had done `step` after `seconds`."""
+    """A run had reached `step` after `seconds`."""
 
     step: int
     seconds: float
@@ -66,7 +66,7 @@ class Course:
 
 
 def time_left(store: RunStore, run: RunSummary, others: Iterable[RunSummary]) -> float | None:
-    """Seconds a run at work has to go, by what `others` have taken; None where that is not known."""
+    """Seconds until a running run ends, predicted from the finished runs `others`; None where that is not known."""
     status = run.status
     if status.state is not RunState.RUNNING or not status.total:
         return None
@@ -86,7 +86,7 @@ def time_left(store: RunStore, run: RunSummary, others: Iterable[RunSummary]) ->
 
 
 def left_at_rate(passed: Sequence[Point], total: int) -> float | None:
-    """Of work that goes at one pace; None before there is one."""
+    """For work at a constant rate; None before there is a rate."""
     now, start = passed[-1], _lately(passed)
     if now.seconds < LEAST_SECONDS or not _LEAST_SHARE * total <= now.step <= total or start.step >= now.step:
         return None
@@ -207,7 +207,7 @@ class Tally(NamedTuple):
 
 
 def replay(store: RunStore, factor: float = 2.0) -> Tally:
-    """What finished runs would have said at a quarter, half and three quarters of their time, by those before them."""
+    """What finished runs would have shown at 1/4, 1/2 and 3/4 of their time, predicted from the runs before them."""
     done = [run for run in store.list() if run.status.state is RunState.DONE]
     shown = right = 0
     for place, run in enumerate(done):
@@ -219,7 +219,7 @@ def replay(store: RunStore, factor: float = 2.0) -> Tally:
 
 
 def _said(store: RunStore, run: Run, before: Sequence[RunSummary]) -> list[tuple[float, float]]:
-    """Pairs of what was said and what was true."""
+    """Pairs of predicted and true seconds left."""
     own, total = course_of(run), run.status().total
     if own is None or not total:
         return []

@@ -1,4 +1,4 @@
-"""A worker as whoever started it sees it: folders in, one answer for each run."""
+"""A worker process seen from its parent: it is sent folders of runs and answers once for each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class WorkerProcess:
         """Begin, or go on with, the run in this folder."""
         self.current = folder.name
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it died just now; `_listen` says so
+        with contextlib.suppress(OSError):  # it died just now; `_listen` reports that
             self._process.stdin.write(f"{folder.absolute()}\n")
             self._process.stdin.flush()
 
@@ -71,7 +71,7 @@ class WorkerProcess:
             self._process.stdin.close()
 
     def end(self, seconds: float) -> None:
-        """See it gone, killed if it takes longer than that to stop."""
+        """Wait until it has ended; kill it if it takes longer than that to stop."""
         self.close()
         try:
             self._process.wait(seconds)

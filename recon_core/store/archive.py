@@ -1,4 +1,4 @@
-"""Runs to and from a zip. A zip comes from a stranger: measured, then unpacked aside, then checked, then shown."""
+"""Runs to and from a zip. A zip is untrusted: measured, unpacked aside, checked, then moved in."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ Judge = Callable[[Path], str]
 
 @dataclass(frozen=True)
 class ZipLimits:
-    """How much a zip may ask of this machine."""
+    """Limits on the size of a zip and of what it unpacks to."""
 
     entries: int = 10_000
     total_bytes: int = 4 * 2**30
@@ -309,7 +309,7 @@ def _checked_run(folder: Path, path: Path) -> Record:
 
 
 def _make_foreign(folder: Path, path: Path, judge: Judge) -> None:
-    """Take out of an unpacked run what is not for a stranger to say, and mark it."""
+    """Remove addresses and paths from an unpacked run, and mark it as imported."""
     config = read_object(folder / layout.CONFIG)
     dropped = drop_addresses(config)
     if dropped:

@@ -65,7 +65,7 @@ def was_full(message: str) -> bool:
 
 
 def is_full(path: Path) -> bool:
-    """Whether the disk below `path` has no room for even a status: what a process that died there could not say."""
+    """Whether the disk below `path` is too full even for a status, so that a dying process could not report it."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -97,7 +97,7 @@ def write_atomic(path: Path, parts: Iterable[bytes | memoryview]) -> None:
             os.replace(beside, path)
         except FileNotFoundError as error:
             raise AfterimageError(f"{path.parent} is gone, so {path.name} could not be written; start anew") from error
-        except InputError:  # there is a link: not ours to remove
+        except InputError:  # there is a link, which is not ours to remove
             raise
         except BaseException:
             with contextlib.suppress(OSError):
@@ -226,7 +226,7 @@ class Appender:
             self._handle = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append(self, data: bytes) -> None:
-        """All of `data` or nothing: what a full disk cuts off is taken back."""
+        """Append all of `data` or nothing: a write cut short by a full disk is undone."""
         with explaining(self._path):
             before = os.fstat(self._handle).st_size
             try:

@@ -1,4 +1,4 @@
-"""Runs that came in a zip: what their config may not decide here, and the mark they carry from then on.
+"""Imported runs: the addresses and paths that are removed from their config, and the mark they carry.
 
 Addresses and storages are set to None. Where a path was, `LEFT_OUT` stands until the user attaches one of this machine.
 """
@@ -26,7 +26,7 @@ _MOST_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Imported:
-    """imported.json: that a run is somebody else's."""
+    """imported.json, which marks a run as imported."""
 
     at: str
     """When it came; empty where the mark itself is damaged, which makes a run no less foreign."""
@@ -39,7 +39,7 @@ class Imported:
 
 
 def write_mark(folder: Path, mark: Imported) -> None:
-    """Replaces whatever mark came in the zip."""
+    """Write the mark, replacing one that came in the zip."""
     write_json(folder / layout.IMPORTED, asdict(mark))
 
 

@@ -33,7 +33,7 @@ def acquire(path: Path, patience: float = _PATIENCE) -> int | None:
             if not _flock(handle, fcntl.LOCK_SH):
                 os.close(handle)
                 return None
-            fcntl.flock(handle, fcntl.LOCK_UN)  # or two who wait would keep it from each other
+            fcntl.flock(handle, fcntl.LOCK_UN)  # or two waiting processes would keep it from each other
         time.sleep(0.01)
     sign(handle, os.getpid())
     return handle
@@ -49,7 +49,7 @@ def await_lock(path: Path) -> int:
 
 
 def sign(handle: int, pid: int) -> None:
-    """Write down who holds a lock: whoever took it, or the process it was handed on to."""
+    """Write the number of the process that holds the lock: the one that took it, or that inherited it."""
     line = (
         f"{pid:<{_SIGNATURE - 1}}\n"  # over the last holder's at once: emptied first, it would name nobody for a moment
     )
@@ -88,7 +88,7 @@ def _flock(handle: int, mode: int) -> bool:
 
 @contextlib.contextmanager
 def gate(path: Path, *, exclusive: bool) -> Iterator[None]:
-    """Wait for `path`'s lock, shared with others or alone. For moments, not for work."""
+    """Wait for `path`'s lock, shared or exclusive. It is held for moments, not during work."""
     with explaining(path):
         handle = open_private(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -1,4 +1,4 @@
-"""A store inside a run: the trials of a search are runs of their own, kept beside its checkpoints while it lasts."""
+"""A store inside a run: the trials of a search are runs too, kept beside its checkpoints until it is done."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _TRIALS = "trials"
 
 
 def trial_store(run: Run) -> RunStore:
-    """Where the parts of `run` are kept. It goes with the checkpoints when `run` is done."""
+    """The store of the trials of `run`; removed with the checkpoints when `run` is done."""
     return RunStore(run.dir / layout.CHECKPOINTS / _TRIALS)
 
 
 def home_store(run: Run) -> RunStore:
-    """The store that holds what `run` is made from; of a part it is that of the whole."""
+    """The store of the runs that `run` was made from; for a trial, the store of its search."""
     return RunStore((_whole_of(run) or run.dir).parent)
 
 
 def ancestors(run: Run) -> list[Run]:
-    """All runs that `run` is made from, directly or through others; a part has those of the whole."""
+    """All runs that `run` was made from, directly or not; a trial has those of its search."""
     home = home_store(run)
     whole = _whole_of(run)
     ids = list((run if whole is None else Run(whole)).parents)
@@ -32,6 +32,6 @@ def ancestors(run: Run) -> list[Run]:
 
 
 def _whole_of(run: Run) -> Path | None:
-    """The folder of the run that `run` is a part of, if it is one."""
+    """The folder of the search that `run` is a trial of, if it is one."""
     places = run.dir.parents
     return places[2] if (places[0].name, places[1].name) == (_TRIALS, layout.CHECKPOINTS) else None

@@ -1,4 +1,4 @@
-"""What a user writes beside a run: tags to find it by, and a note."""
+"""The user's tags and note for a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Notes:
 
 
 def checked_notes(notes: Notes) -> Notes:
-    """Stripped, each tag once; a sentence where it is too much."""
+    """Stripped, each tag once; raises an `InputError` where they are too many or too long."""
     tags = tuple(dict.fromkeys(checked_name(tag) for tag in notes.tags if tag.strip()))
     if len(tags) > MOST_TAGS:
         raise InputError(f"a run has at most {MOST_TAGS} tags, got {len(tags)}; leave some out")
@@ -43,7 +43,7 @@ def write_notes(folder: Path, notes: Notes) -> None:
 
 
 def read_notes(folder: Path) -> Notes:
-    """None at all where they do not read as they should: they may have come with a stranger's zip."""
+    """Empty notes where the file is malformed: it may have come in an imported zip."""
     if not (folder / layout.NOTES).exists():
         return Notes()
     try:

@@ -1,4 +1,4 @@
-"""Files and folders that only their owner reads, and that are what they seem: never a link to somewhere else."""
+"""Files and folders with access for their owner only, which are never links to somewhere else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def private_folder(path: Path, *, parents: bool = False) -> Path:
 
 
 def close_to_others(path: Path) -> None:
-    """Take the rights of everybody else away, of a file or a folder of our own; a link is left alone."""
+    """Remove the access rights of all others from a file or folder we own; a link is left alone."""
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode) or not found.st_mode & _OTHERS or found.st_uid != os.geteuid():
         return

@@ -1,4 +1,4 @@
-"""What run.json, status.json and name.json say, checked key by key when read."""
+"""The contents of run.json, status.json and name.json, checked key by key when read."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def read_status(folder: Path) -> Status:
 
 
 def resolved_status(folder: Path) -> Status:
-    """status.json as it is to be understood: running with nobody at work means interrupted; damaged means failed."""
+    """The effective status: running without a living process means interrupted; a damaged file means failed."""
     try:
         status = understood(read_status(folder), folder)
         if status.state is RunState.RUNNING and not lock.is_held(folder / layout.LOCK):
@@ -169,7 +169,7 @@ def resolved_status(folder: Path) -> Status:
 
 
 def understood(status: Status, folder: Path) -> Status:
-    """An imported run that makes no sense has failed, whatever it says of itself."""
+    """The status, but failed for an imported run that was found invalid, whatever its status file says."""
     mark = mark_of(folder)
     if mark is None or not mark.fault:
         return status
@@ -178,7 +178,7 @@ def understood(status: Status, folder: Path) -> Status:
 
 
 def interrupted(status: Status, *, full: bool = False) -> Status:
-    """The status of a run whose process ended without saying so, maybe because the disk was too full for that."""
+    """The status of a run whose process ended without writing one, perhaps because the disk was full."""
     reached = f"step {status.step}" + (f" of {status.total}" if status.total is not None else "")
     message = f"its process ended unexpectedly at {reached}; resume it to continue"
     if full:

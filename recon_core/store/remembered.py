@@ -28,7 +28,7 @@ class Remembered:
         self._new = 0
 
     def open(self) -> None:
-        """Take up what an earlier process has made; called before many are asked for."""
+        """Load what an earlier process has kept; called before many texts are needed."""
         if not self._opened:
             self._opened = True
             for entry in read_kept(self._root, self._name):
@@ -37,7 +37,7 @@ class Remembered:
                     self._kept[run_id] = (stamp, text)
 
     def of(self, run_id: str, make: Callable[[], str]) -> str:
-        """Looked at once in a process: what a run was asked for does not change."""
+        """Checked once in a process, because the config of a run does not change."""
         if run_id not in self._seen:
             stamp: Stamp = (stamp_of(f"{self._root}/{run_id}/{layout.CONFIG}"),)
             kept = self._kept.get(run_id)
@@ -50,7 +50,7 @@ class Remembered:
         return self._seen[run_id]
 
     def close(self) -> None:
-        """Keep what was made for the next process, if that is worth a file."""
+        """Write new texts to the file for the next process, if there are enough of them."""
         if self._new >= _WORTH_KEEPING:
             self._new = 0
             there = {entry.name for entry in os.scandir(self._root)}

@@ -75,7 +75,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The user's name for it, the id where there is none."""
+        """The user's name for it, or the id where it has none."""
         try:
             return read_name(self.dir) or self.id
         except DamagedError:
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it was asked to do; of an imported run, with the path that was attached to it since."""
+        """The settings of the run; for an imported run, with the path that was attached to it."""
         with self._naming_damage():
             config = read_object(self.dir / layout.CONFIG)
         mark = mark_of(self.dir)
@@ -96,11 +96,11 @@ class Run:
 
     @property
     def lacks_path(self) -> bool:
-        """Whether what it reads was left out at import and nothing was attached in its place."""
+        """Whether the path of its data was removed at import and none was attached since."""
         return self.imported is not None and lacks_path(self.config)
 
     def refuse_without_path(self) -> None:
-        """Say how to go on with an imported run that cannot read what it needs."""
+        """Raise an `InputError` for an imported run whose data are missing; the message says how to attach them."""
         if self.lacks_path:
             raise InputError(
                 f"what run {self.id} reads was left out when it was imported; attach your own with: "
@@ -144,7 +144,7 @@ class Run:
             return read_json(path) if path.exists() else None
 
     def content_version(self) -> str:
-        """A cheap key for caches: changes whenever a file does. It does not say whether the writer lives."""
+        """A cheap key for caches: it changes whenever a file does, but not when the writing process dies."""
         digest = hashlib.blake2b(digest_size=16)
         for entry in sorted(os.scandir(self.dir), key=lambda entry: entry.name):
             if entry.name != layout.LOCK and not is_temporary(entry.name):
@@ -164,16 +164,16 @@ class Run:
         return RunWriter(self.dir)
 
     def cancel_requested(self) -> bool:
-        """Whether somebody asked for an end that has not come yet."""
+        """Whether a stop was requested and has not happened yet."""
         return (self.dir / layout.CANCEL).exists()
 
     def request_cancel(self) -> bool:
-        """Ask whoever works on this run to stop, or take it out of the line. Whether there was anything to stop."""
+        """Request that the run stops, or remove it from the queue. Returns whether there was anything to stop."""
         state = self.status().state
         if state is RunState.QUEUED and not lock.is_held(self.dir / layout.LOCK):
             try:
                 with self.writer() as writer:
-                    waits = writer.state is RunState.QUEUED  # not begun, and ended at once, since we looked
+                    waits = writer.state is RunState.QUEUED  # unless it was started and ended since we looked
                     if waits:
                         writer.finish(RunState.CANCELLED, None, "cancelled before it started")
                 return waits
@@ -184,7 +184,7 @@ class Run:
             return False
         with explaining(self.dir / layout.CANCEL):
             touch_private(self.dir / layout.CANCEL)
-            if self.status().state is RunState.DONE:  # meanwhile; nobody would ever take the flag down
+            if self.status().state is RunState.DONE:  # it ended meanwhile, and nothing would ever remove the flag
                 (self.dir / layout.CANCEL).unlink(missing_ok=True)
                 return False
         return True

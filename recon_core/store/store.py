@@ -88,7 +88,7 @@ class RunStore:
             if checked is not None:
                 write_name(folder, checked)
             with gate(self.root, exclusive=False), explaining(folder):
-                for parent in parents:  # nobody deletes one from here on
+                for parent in parents:  # no run can be deleted from here on
                     self._folder(parent)
                 os.rename(folder, self.root / record.id)
                 sync_folder(self.root)
@@ -98,7 +98,7 @@ class RunStore:
         return Run(self._folder(run_id))
 
     def summary(self, run_id: str) -> RunSummary:
-        """A run as the list has it. Cheap to ask for again: only what has changed is read."""
+        """The summary of a run. Cheap to ask for again: only what has changed is read."""
         folder = self._folder(run_id)
         try:
             return self._summaries.of(folder)

@@ -34,7 +34,7 @@ class _Seen:
 
 
 class Summaries:
-    """What was seen of each run folder. Threads may share one: entries are replaced whole."""
+    """Remembered summaries by run folder. Threads may share one: entries are replaced as a whole."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -43,14 +43,14 @@ class Summaries:
         self._unkept = 0
 
     def open(self) -> None:
-        """Take up what an earlier process has seen; called before many are asked for."""
+        """Load what an earlier process has kept; called before many summaries are needed."""
         if not self._opened:
             self._opened = True
             for name, (stamp, summary) in read_index(self._root).items():
                 self._seen.setdefault(f"{self._root}/{name}", _Seen(stamp, summary))
 
     def close(self) -> None:
-        """Keep what was seen for the next process, if that is worth a file."""
+        """Write new summaries to the index for the next process, if there are enough of them."""
         if self._unkept >= _WORTH_KEEPING:
             self._unkept = 0
             write_index(

@@ -90,7 +90,7 @@ class RunWriter:
         return self
 
     def _take_over(self) -> None:
-        """Look at what the last writer left, and clear up after it if it was killed."""
+        """Read the state that the last writer left, and remove its temporary files if it was killed."""
         try:
             self._status = read_status(self._folder)
         except DamagedError as fault:
@@ -126,7 +126,7 @@ class RunWriter:
         return self._status.state
 
     def start(self, total: int | None) -> None:
-        """The work begins, or goes on, towards `total` steps (None where nobody can know)."""
+        """Mark the run as running, towards `total` steps (None where that is unknown)."""
         self._open_for_writing()
         if self._status.state is not RunState.QUEUED:
             self.log(f"resumed after it was {self._status.state} at step {self._status.step}")
@@ -219,7 +219,7 @@ class RunWriter:
         return self._cancelled
 
     def finish(self, state: RunState, result: Mapping[str, Any] | None, message: str = "") -> None:
-        """The last word: done, cancelled, failed or interrupted. Done is for good and makes the files read-only."""
+        """Set the final state: done, cancelled, failed or interrupted. Done is permanent; files become read-only."""
         self._open_for_writing()
         if state in (RunState.QUEUED, RunState.RUNNING):
             raise ValueError(f"a run cannot finish as {state}")

@@ -118,7 +118,7 @@ def _baseline(asked: Any) -> Baseline | None:
 
 
 def attack_request(cell: Cell, model_run: str, model: AttackModel | None = None) -> ReconstructConfig:
-    """The attack on a trained `model`; before there is one, the same but for an m that follows from it."""
+    """The attack on a trained `model`; without one, the same settings except an m that depends on it."""
     settings = cell.attack
     if cell.m_from_rank and model is not None:
         settings = settings.model_copy(update={"m": usual_candidates(model)})

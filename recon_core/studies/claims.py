@@ -1,4 +1,4 @@
-"""What a paper says of an experiment, held against what was measured here.
+"""Check a paper's claims against what was measured here.
 
 One function for each kind of claim gives the sentence, the numbers in it and the verdict. A claim agrees where the 95%
 interval of the number it is about says so, does not where the interval says the contrary, and else is not decided:

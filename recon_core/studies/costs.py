@@ -1,4 +1,4 @@
-"""How long a study will take on this machine, from what each of its runs will."""
+"""The duration of a study on this machine, from estimates for each of its runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _cell_seconds(cell: Cell, estimator: Estimator) -> list[float | None]:
 
 
 def duration_text(seconds: float) -> str:
-    """As one says it: 40 s, 12 min, 3.5 h, 4 days."""
+    """A duration in words: 40 s, 12 min, 3.5 h, 4 days."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

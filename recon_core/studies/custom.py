@@ -87,7 +87,7 @@ class OwnStudy(Frozen):
         )
 
     def _touched(self) -> frozenset[str]:
-        """All keys that this study sets somewhere."""
+        """All keys that this study sets or varies."""
         groups: list[Mapping[str, Any]] = [self.set, self.vary, *self.points.values(), *self.references.values()]
         return frozenset(full_key(key) for group in groups for key in group)
 
@@ -179,7 +179,7 @@ def _joined(choice: Sequence[Variant]) -> Variant:
 
 
 def _variant(label: str, settings: Mapping[str, Any], position: float | None = None) -> Variant:
-    """What a person wrote can be wrong, and is then a sentence."""
+    """A variant from user input; raises an `InputError` where that is invalid."""
     return parse_config(Variant, {"label": label, "settings": settings, "position": position})
 
 

@@ -17,7 +17,7 @@ _NOTHING = "no model is finished yet."
 
 
 def overview(results: StudyResults) -> str:
-    """How much there is to go by."""
+    """How much of the study is done."""
     rows, plan = results.table.rows, results.plan
     done = len(results.table.finished)
     sizes = sorted({int(row.numbers["of"]) for row in results.table.finished if "of" in row.numbers})
@@ -154,7 +154,7 @@ def _error_sentences(results: StudyResults, panel: str) -> list[str]:
 
 
 def scatter_finding(panels: Sequence[LeakPanel], threshold: float, missing: Sequence[str] = ()) -> str:
-    """Who leaks: samples on the margin, or others too?"""
+    """Which samples leak: those on the margin, or others too?"""
     good = [int(panel.scatter.good(threshold)) for panel in panels]
     on_margin = [int((panel.scatter.on_margin & above(panel.scatter.ssim, threshold)).sum()) for panel in panels]
     ranks = [rank for panel in panels if (rank := panel.scatter.rank_correlation) == rank]

@@ -1,4 +1,4 @@
-"""What is left to do of a study: every step once, in an order that finishes cells early.
+"""The steps of a study, each done once, in an order that finishes whole cells early.
 
 A step is one run: a training, an attack, the same attack on an untrained network, a matching. A step is identified by
 what it computes (`keys`), so cells that need the same one share it, and a run that is already in the store is reused.
@@ -31,12 +31,12 @@ from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import Cell, attack_request, match_request, untrained_request
 
 _NAME_LIMIT = 120
-# Whose process dies this often is given up.
+# A step whose process dies this often is given up.
 _MOST_TRIES = 2
 
 
 class StepKind(StrEnum):
-    """In the order in which ready steps are begun: the nearer to a result, the sooner."""
+    """Kinds of steps, in the order in which ready ones are started: the closer to a result, the earlier."""
 
     MATCH = "match"
     UNTRAINED = "untrained"
@@ -50,11 +50,11 @@ class StepState(StrEnum):
     ELSEWHERE = "another process works on it"
     DONE = "done"
     FAILED = "failed"
-    """By itself: it would fail again."""
+    """Failed by itself: it would fail again."""
     LOST = "lost"
-    """Its process was killed, again and again; it can be taken up from its last checkpoint."""
+    """Its process was killed repeatedly; it can be resumed from its last checkpoint."""
     STOPPED = "cancelled"
-    """By somebody who meant this run, not the study."""
+    """Cancelled as a single run, not with the study."""
 
 
 _WENT_WRONG = (StepState.FAILED, StepState.LOST, StepState.STOPPED)
@@ -64,7 +64,7 @@ _ORDER = list(StepKind)
 
 @dataclass(eq=False)
 class Step:
-    """One run to be. `cell` is the first that asked for it."""
+    """One run to be made. `cell` is the first that needs it."""
 
     key: str
     kind: StepKind
@@ -74,11 +74,11 @@ class Step:
     state: StepState = StepState.WAITING
     run_id: str | None = None
     shared: bool = False
-    """It was computed before this study asked for it."""
+    """It had been computed before this study needed it."""
     message: str = ""
     tries: int = 0
     lacked_memory: bool = False
-    """The last try ended for want of memory."""
+    """The last try ran out of memory."""
 
     @property
     def ready(self) -> bool:
@@ -86,7 +86,7 @@ class Step:
 
     @property
     def hopeless(self) -> bool:
-        """Waits for something that will not come."""
+        """Whether a step it waits for has failed, so that it cannot start."""
         return self.state is StepState.WAITING and any(
             parent.hopeless or parent.state in _WENT_WRONG for parent in self.parents
         )
@@ -122,7 +122,7 @@ class CellSteps:
 
 
 class StepGraph:
-    """All steps and how far each is. Talks to the store; who does the work is somebody else's business."""
+    """All steps and the state of each. It reads and creates runs in the store; an executor performs them."""
 
     def __init__(
         self, store: RunStore, name: str, cells: Sequence[Cell], *, untrained_control: bool, recorded: Mapping[str, str]
@@ -148,7 +148,7 @@ class StepGraph:
         return CellSteps(cell, train, attack, untrained_step, match)
 
     def _untrained(self, cell: Cell, rank: int, train: Step) -> Step:
-        """One for all cells of a shape: that of the first of them."""
+        """One control for all cells of an architecture and attack: that of the first of them."""
         if cell.untrained_shape not in self._untrained_steps:
             key = untrained_key(untrained_request(cell, ""), cell.training, cell.architecture)
             self._untrained_steps[cell.untrained_shape] = self._step(key, StepKind.UNTRAINED, cell, rank, train)
@@ -216,23 +216,23 @@ class StepGraph:
 
     @property
     def finished(self) -> bool:
-        """Nothing is going on, and nothing is left that could begin."""
+        """Whether nothing is running and no step is left that could start."""
         return all(step.state in _ENDED or step.hopeless for step in self._steps.values())
 
     def ready(self) -> list[Step]:
-        """What could begin now, the most urgent first."""
+        """Steps that can start now, the most urgent first."""
         found = [step for step in self._steps.values() if step.ready]
         return sorted(found, key=lambda step: (_ORDER.index(step.kind), step.rank))
 
     def recorded(self) -> dict[str, str]:
-        """Run by key, for a study that goes on later."""
+        """Run ids by key, stored so that the study can be resumed."""
         known = {step.key: step.run_id for step in self._steps.values() if step.run_id is not None}
         return {**self._recorded, **known}
 
     # -- going on ----------------------------------------------------------------------------------
 
     def begin(self, step: Step) -> Run | None:
-        """The run to be submitted for a ready step; None where it is done already, or others are at it."""
+        """The run to submit for a ready step; None where it is done already, or another process works on it."""
         if self._lost_parents(step):
             return None
         run = self._unfinished(step)
@@ -257,12 +257,12 @@ class StepGraph:
         return run
 
     def end(self, ended: Ended) -> Step | None:
-        """Take note of a run that nobody works on any more."""
+        """Update the step of a run that has ended, and return the step."""
         step = next((step for step in self.running if step.run_id == ended.run_id), None)
         if step is None:
             return None
         run = find_run(self._store, ended.run_id)
-        if run is None:  # deleted under our hands: once more
+        if run is None:  # deleted meanwhile: try once more
             self._again(step, "was deleted")
             return step
         status = run.status()
@@ -270,7 +270,7 @@ class StepGraph:
         match status.state:
             case RunState.DONE:
                 step.state, step.message = StepState.DONE, ""
-            case RunState.FAILED if step.lacked_memory:  # with fewer beside it there may be enough
+            case RunState.FAILED if step.lacked_memory:  # with fewer runs at once there may be enough
                 self._again(step, status.message)
             case RunState.FAILED:
                 self._fail(step, status.message)
@@ -278,7 +278,7 @@ class StepGraph:
                 step.state, step.message = StepState.STOPPED, status.message
             case _ if is_at_work(run):
                 step.state = StepState.ELSEWHERE
-            case RunState.QUEUED if step.tries + 1 >= _MOST_TRIES:  # no fault of its own, and others would fare alike
+            case RunState.QUEUED if step.tries + 1 >= _MOST_TRIES:  # not the fault of this run: others would fail alike
                 trouble = f"{ended.trouble}; fix that, then resume"
                 raise AfterimageError(f"{step.cell.label}: could not be started, {_MOST_TRIES} times: {trouble}")
             case _:
@@ -286,7 +286,7 @@ class StepGraph:
         return step
 
     def look_elsewhere(self) -> None:
-        """Runs that other processes work on: are they done?"""
+        """Check whether the runs that other processes work on are done."""
         for step in self._steps.values():
             if step.state is StepState.ELSEWHERE:
                 run = find_run(self._store, step.run_id or "")
@@ -297,7 +297,7 @@ class StepGraph:
                 step.shared = finished
 
     def put_back(self) -> None:
-        """Steps that were stopped with the study wait again."""
+        """Put steps that were stopped with the study back to waiting."""
         for step in self.running:
             step.state = StepState.WAITING
 
@@ -331,7 +331,7 @@ class StepGraph:
     def _unfinished(self, step: Step) -> Run | None:
         """A run that this study, or one before it, began for this very step."""
         known = [self._recorded.get(step.key), step.run_id]
-        # One that was made in the moment before the study was killed is known by its name only.
+        # A run that was created just before the study was killed is not recorded; it is found by its name.
         in_line = set(waiting(self._store))
         known += [
             twin.run_id

@@ -1,4 +1,4 @@
-"""What a study is: a base configuration, an axis of values, panels beside each other, dashed references, seeds."""
+"""The plan of a study: base settings, the values of an axis, panels side by side, dashed references, seeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Scale(StrEnum):
 
 
 class Check(StrEnum):
-    """What can be held against a paper's claim; see `recon_core.studies.claims`."""
+    """The ways to check a paper's claim; see `recon_core.studies.claims`."""
 
     RISES_SOMEWHERE = "some values raise the count above that of the first"
     FALLS_SOMEWHERE = "some values lower the count below that of the first"
@@ -41,6 +41,11 @@ class Check(StrEnum):
     BELOW_REFERENCE = "fewer images come back than at the reference"
     REFERENCE_FAILS = "at the reference nothing comes back beyond chance"
     TEST_ERROR_STEADY = "the test error hardly changes along the axis"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Check | None:
+        """Read a value as studies stored it before 0.2.0."""
+        return cls.REFERENCE_FAILS if value == "at the reference nothing comes back beyond its floors" else None
 
 
 class PaperClaim(Frozen):
@@ -74,7 +79,7 @@ _TEXTS = {"title", "where", "about", "axis", "claims"}
 
 
 class StudyPlan(Frozen):
-    """One study, whole: all that is needed to do it again, whatever the catalogue says by then."""
+    """A complete study: everything needed to repeat it, even if the catalogue changes."""
 
     name: str = Field(max_length=60, pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str = Field(max_length=120)
@@ -130,7 +135,7 @@ class StudyPlan(Frozen):
         return len(self.panels) * (len(self.points) + len(self.references)) * len(self.seeds)
 
     def trains_like(self, other: StudyPlan) -> bool:
-        """Whether both do the same work, however they are titled and described."""
+        """Whether both make the same runs, whatever their titles and descriptions."""
         return self.model_dump(exclude=_TEXTS) == other.model_dump(exclude=_TEXTS)
 
     def restricted(self, only: Sequence[str] = (), panels: Sequence[str] = (), seeds: int | None = None) -> StudyPlan:

@@ -1,4 +1,4 @@
-"""What a study run keeps of its cells: which runs made each, and the numbers they came to.
+"""The record of a study's cells: the runs of each, and the numbers they gave.
 
 The numbers stay when runs are deleted; pictures are read from the runs themselves.
 """
@@ -36,7 +36,7 @@ _STEPS = {"floor": "untrained"}
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One cell as it stands. `runs` are ids by step: train, attack, untrained, match."""
+    """The present state of one cell. `runs` are ids by step: train, attack, untrained, match."""
 
     id: str
     panel: str
@@ -59,7 +59,7 @@ class CellRecord:
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """All cells, and every run this study has asked for by what it computes."""
+    """All cells, and the id of every run this study has requested, by key."""
 
     cells: tuple[CellRecord, ...]
     steps: Mapping[str, str]
@@ -69,7 +69,7 @@ class StudyRecord:
 
 
 def read_record(run: Run) -> StudyRecord:
-    """What a study run has kept; empty before it began."""
+    """The record of a study run; empty before it has started."""
     kept = run.read_json(FILE) or {"cells": [], "steps": {}}
     return StudyRecord(tuple(map(_read_cell, kept["cells"])), kept["steps"])
 
@@ -86,7 +86,7 @@ def _read_cell(stored: Mapping[str, Any]) -> CellRecord:
 
 
 def recorded_runs(store: RunStore) -> dict[str, str]:
-    """Runs that the studies of a store have asked for, by key; the newest study's word counts."""
+    """Ids of the runs that studies of this store have requested, by key; newer studies override older ones."""
     found: dict[str, str] = {}
     for summary in store.list("study"):
         try:
@@ -98,7 +98,7 @@ def recorded_runs(store: RunStore) -> dict[str, str]:
 
 
 def record_cell(store: RunStore, steps: CellSteps, before: CellRecord | None) -> CellRecord:
-    """The cell as it stands now; numbers are read once, when it is done."""
+    """Record the present state of a cell; its numbers are read once, when it is done."""
     cell, state = steps.cell, steps.state
     runs = {str(step.kind): step.run_id for step in steps if step.run_id is not None}
     numbers: Mapping[str, Any] = {}
@@ -120,7 +120,7 @@ def record_cell(store: RunStore, steps: CellSteps, before: CellRecord | None) ->
 
 
 def read_numbers(store: RunStore, runs: Mapping[str, str]) -> dict[str, Any]:
-    """What the runs of one finished cell came to, by name; left out where a run does not say."""
+    """The numbers of one finished cell, by name; those that a run does not report are left out."""
     trained, attacked, matched = (store.open(runs[step]) for step in ("train", "attack", "match"))
     facts, found, count = trained.result() or {}, attacked.result() or {}, _count(matched.result() or {})
     numbers = {name: facts.get(name) for name in _TRAINED}

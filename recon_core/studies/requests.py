@@ -57,7 +57,7 @@ def search_request(
 
 
 def check(model: AttackModel, request: Request) -> None:
-    """Raise now what would end the run at its start."""
+    """Raise an `InputError` for what would end the run at its start."""
     if isinstance(request, SearchConfig):
         check_search(model, request)
     else:
@@ -65,7 +65,7 @@ def check(model: AttackModel, request: Request) -> None:
 
 
 def warning(model: AttackModel, request: Request) -> str | None:
-    """Why this will not work, where that is known beforehand."""
+    """A warning where it is known beforehand that this will not work."""
     return warning_for(model, attack_of(request))
 
 

@@ -39,7 +39,7 @@ ALIGNED_IMAGES = 12
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Everything that can be shown of a study run."""
+    """The results of a study run."""
 
     run_id: str
     plan: StudyPlan

@@ -1,4 +1,4 @@
-"""Where the results page of a store is; apart, so that a page can ask without loading what builds it."""
+"""Where the results page of a store is; in a module of its own, so that asking does not load what builds it."""
 
 from __future__ import annotations
 

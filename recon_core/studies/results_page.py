@@ -93,7 +93,7 @@ class _Page:
         return lines
 
     def _missing(self, study: str) -> list[str]:
-        """Sizes that nobody has run, each with its command and what it would take."""
+        """Sizes that were not run, each with its command and estimated duration."""
         done = {answer.origin.size for answer in self._book.of(study)}
         left = [size for size in CATALOGUE[study].sizes if size not in done]
         if not left:

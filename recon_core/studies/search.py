@@ -48,7 +48,7 @@ SEARCHED_ATTACK = "paper"
 # A search is many short attacks rather than one long one.
 _ITERATIONS = 5000
 _POLL_SECONDS = 0.3
-# Whose process dies this often is given up.
+# A trial whose process dies this often is given up.
 _MOST_TRIES = 3
 
 
@@ -85,7 +85,7 @@ def trial_settings(model: AttackModel, given: Mapping[str, Any]) -> AttackSettin
 
 
 def check_search(model: AttackModel, config: SearchConfig) -> None:
-    """Raise now what would end the search, or its first trial, at its start."""
+    """Raise an `InputError` for what would end the search, or its first trial, at the start."""
     chosen = find_attack(config.settings.attack.recipe)
     absent = [name for name in SEARCH_RANGES[config.settings.ranges] if name not in chosen.setting_names]
     if absent:
@@ -130,7 +130,7 @@ class _TrialObserver(StoreObserver):
         self.look(row)
 
     def checkpoint(self, step: int, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        if not self.pruned:  # it will not go on
+        if not self.pruned:  # it will be pruned
             super().checkpoint(step, tensors, meta)
 
     def stop_requested(self) -> bool:
@@ -256,7 +256,7 @@ def _usual_executor(run: Run, config: SearchConfig) -> Executor:
 
 
 def _identity(config: SearchConfig, target: Target) -> str:
-    """What makes two searches the same one: the weights and all settings but how many trials there are."""
+    """What identifies a search: the weights, and all settings but the number of trials."""
     settings = config.settings.model_dump_json(exclude={"trials"})
     weights = [(name, content_digest(tensor)) for name, tensor in sorted(target.network.state_dict().items())]
     return hashlib.sha256(repr((settings, config.known_init, weights)).encode()).hexdigest()
@@ -392,11 +392,11 @@ class _Search:
 
     @staticmethod
     def _still_held(run: Run) -> bool:
-        """By a worker of this search from before it was killed, which will stop."""
+        """Whether the trial is still held by a worker from before this search was killed; that worker will stop."""
         return lock.is_held(run.dir / layout.LOCK)
 
     def _trouble_of(self, trial: Trial, status: Status, ended: Ended) -> str | None:
-        """Why a trial is given up; None where it is tried again. What no trial can help ends the search instead."""
+        """Why a trial is given up; None where it is tried again. Raises for faults that would end every trial."""
         trouble = status.message if status.state is RunState.FAILED else ended.trouble or status.message
         tries = self._tries[trial.number] = self._tries.get(trial.number, 0) + 1
         self._writer.log(f"trial {trial.number + 1}: {trouble}")

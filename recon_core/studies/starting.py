@@ -35,7 +35,7 @@ def begun_before(store: RunStore, plan: StudyPlan) -> Run | None:
 
 
 def check_data(plan: StudyPlan) -> None:
-    """Images that are not there leave no run behind. Full sets may have to be fetched, and are not looked at."""
+    """Raise an `InputError` where images are missing, before any run is created. Full sets are not checked."""
     wanted = {cell.training.data.model_dump_json(): cell.training.data for cell in expand(plan)}
     for data in wanted.values():
         if data.source not in FULL_SETS:

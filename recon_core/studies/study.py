@@ -30,7 +30,7 @@ _DOING = {
     StepKind.UNTRAINED: "attacking an untrained network for",
     StepKind.MATCH: "matching",
 }
-_NAMED = 3  # lost parts that a sentence names
+_NAMED = 3  # lost parts named in the final message
 _POLL_SECONDS = 0.3
 
 
@@ -82,7 +82,7 @@ def perform_study(
 
 @contextlib.contextmanager
 def _alone(store: RunStore, writer: RunWriter, stopping: Callable[[], bool]) -> Iterator[bool]:
-    """One study of a store at a time: two would compute the same runs, and share the cores badly."""
+    """Allow one study of a store at a time: two would compute the same runs and share the cores badly."""
     path = store.root / ".studies.lock"
     while (handle := lock.acquire(path)) is None:
         if stopping():
@@ -118,7 +118,7 @@ class _Study:
         self._tell(graph)
 
     def work(self, executor: Executor, stopping: Callable[[], bool]) -> bool:
-        """Until all is done or nothing is left that could be done; False where somebody wanted it to stop before."""
+        """Work until nothing is left that can be done. Returns False where it was stopped before."""
         graph = self._graph
         assert graph is not None
         while not graph.finished:

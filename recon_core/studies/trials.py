@@ -34,7 +34,7 @@ _IDENTITY = "identity"
 
 
 class Sampler(StrEnum):
-    """How numbers are drawn: independently, by a model of what did well, or independently with early ends."""
+    """How hyper-parameters are drawn: at random, by TPE, or at random with successive halving."""
 
     RANDOM = "random"
     TPE = "tpe"
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """How an attack went."""
+    """The outcome of a trial."""
 
     state: Literal["complete", "diverged", "pruned", "failed"]
     residual: float | None
@@ -171,7 +171,7 @@ class TrialBook:
         return found
 
     def end(self, number: int, end: TrialEnd) -> TrialRecord:
-        """Write down how a trial went; told twice, the first word counts."""
+        """Store the result of a trial; of two results the first is kept."""
         import optuna
 
         frozen = self._study.get_trials(deepcopy=False)[number]
@@ -314,7 +314,7 @@ class _ByNumber:
 
 
 def _history(trials: Sequence[optuna.trial.FrozenTrial], number: int, workers: int) -> list[optuna.trial.FrozenTrial]:
-    """What a trial may know of the others."""
+    """The earlier trials that may influence this one."""
     return [trial for trial in trials if trial.number <= number - workers and trial.state.is_finished()]
 
 

@@ -1,4 +1,4 @@
-"""Training images changed at random each time they are seen, so that none is seen often."""
+"""Random augmentation: training images are changed each time they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient descent at a fixed rate as the papers run it, and what is customary against overfitting."""
+"""Gradient descent at a fixed rate as the papers run it, with the usual regularisation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recon_core.training.trainable import Pass, Trainable
 
 @dataclass(frozen=True)
 class Regularisation:
-    """What is done against overfitting, besides weight decay. Augmentation needs the whole input space."""
+    """Regularisation besides weight decay. Augmentation needs the whole input space."""
 
     label_smoothing: float = 0.0
     dropout: float = 0.0

@@ -1,4 +1,4 @@
-"""Gradient flow on the log loss: the papers' path, on a clock that does not stop.
+"""Gradient flow on the log loss: the path of the papers' gradient descent in a reparametrised time.
 
 Haim et al. run gradient descent for 10^6 epochs because the gradient dies with the loss. Flow along
 -grad log(loss) visits the same points (grad log L = grad L / L only changes the clock), so the

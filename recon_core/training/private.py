@@ -89,7 +89,7 @@ class PrivateRecipe:
         self.optimiser.step()
 
     def spent(self) -> dict[str, float]:
-        """What all epochs so far cost, by Opacus's accountant."""
+        """The epsilon spent by all epochs so far, by Opacus's accountant."""
         epsilon = spent_epsilon(self.noise_multiplier, self.rate, self.epoch * self.batches, self.delta)
         return {"epsilon": epsilon, "delta": self.delta, "noise_multiplier": self.noise_multiplier}
 

@@ -20,7 +20,7 @@ from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.runs.stored_names import with_current_names
 from recon_core.store import RunState, RunStore
 from recon_core.studies.custom import own_plan
-from recon_core.studies.plan import StudyPlan
+from recon_core.studies.plan import Check, StudyPlan
 from recon_core.studies.record import read_record
 from recon_core.studies.search import SearchConfig
 
@@ -80,5 +80,7 @@ def test_the_settings_of_a_study_are_read_under_the_names_of_today() -> None:
     plan = {"name": "own", "title": "Own", "axis": "n", "points": [{"label": "10", "settings": {"data.n": 10}}]}
     assert not parse_config(StudyPlan, {**plan, "floor": False}).untrained_control
     assert not own_plan({"name": "own", "vary": {"data.n": [4, 8]}, "floor": False}).untrained_control
+    claims = [{"text": "inversion fails", "check": "at the reference nothing comes back beyond its floors"}]
+    assert parse_config(StudyPlan, {**plan, "claims": claims}).claims[0].check is Check.REFERENCE_FAILS
     with pytest.raises(InputError, match="shape"):
         parse_config(StudyPlan, {**plan, "shape": False})
