@@ -38,10 +38,10 @@ from recon_core.errors import AfterimageError
 from recon_core.scheduling import queue
 from recon_core.store import Run, RunState, RunStore, lock
 
-DISK = "48m"
+DISK_MIB = 192
 SLOTS = 2
-MOST_RUNS = 60
-"""Runs in the store at once; the oldest finished ones are deleted from there on."""
+MOST_RUNS, MOST_UNFINISHED = 60, 30
+"""Runs in the store at once. From there on, or with half of the disk full, the oldest finished ones are deleted."""
 SETTLE_SECONDS = 900.0
 """What the end may take at most, when nothing is disturbed any more."""
 FULL_SECONDS = (1.0, 6.0)
@@ -107,13 +107,16 @@ class Disk:
 
     @property
     def kind(self) -> str:
-        return f"a tmpfs of {DISK}" if self.mounted else "a limit on the size of files of workers (no right to mount)"
+        limit = "a limit on the size of files of workers (no right to mount)"
+        return f"a tmpfs of {DISK_MIB} MiB" if self.mounted else limit
 
     def fill(self, workers: list[psutil.Process]) -> None:
         if self.mounted:
             with contextlib.suppress(OSError), open(self._ballast, "ab", buffering=0) as file:
-                while True:
-                    file.write(b"x" * 4096)
+                for size in (2**20, 4096):  # the last page counts too
+                    with contextlib.suppress(OSError):
+                        while file.write(b"x" * size) == size:
+                            pass
         for worker in workers if not self.mounted else []:
             with contextlib.suppress(psutil.Error):
                 worker.rlimit(psutil.RLIMIT_FSIZE, (1024, psutil.RLIM_INFINITY))
@@ -125,6 +128,14 @@ class Disk:
                 worker.rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
 
     @property
+    def crowded(self) -> bool:
+        """Whether runs fill half of it: what follows would be a disk that nothing can free."""
+        if not self.mounted:
+            return False
+        ballast = self._ballast.stat().st_size if self._ballast.exists() else 0
+        return shutil.disk_usage(self.folder).used - ballast > DISK_MIB * 2**20 / 2
+
+    @property
     def _ballast(self) -> Path:
         return self.folder / "ballast"
 
@@ -132,7 +143,7 @@ class Disk:
 @contextlib.contextmanager
 def _disk(folder: Path) -> Iterator[Disk]:
     folder.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(folder)]
+    options = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", str(folder)]
     mounted = shutil.which("mount") is not None and not subprocess.run(options, capture_output=True).returncode
     try:
         yield Disk(folder, mounted)
@@ -324,9 +335,15 @@ class Soak:
 
     # -- things that are done ----------------------------------------------------------------------
 
-    def _submit(self) -> None:
+    def _submit(self) -> bool:
+        unfinished = sum(run.status.state is not RunState.DONE for run in self._store.list())
+        while self._disk.crowded and self._delete_oldest():
+            pass
+        if unfinished >= MOST_UNFINISHED or self._disk.crowded:
+            return False
         work = self._chance.choice(list(WORK))
         queue.submit(_create(self._store, work, self._twins.made_from))
+        return True
 
     def _cancel(self) -> bool:
         run = self._any(RunState.QUEUED, RunState.RUNNING)
@@ -342,10 +359,15 @@ class Soak:
     def _delete(self) -> bool:
         """The oldest that is done, once there are many."""
         done = [run for run in self._store.list() if run.status.state is RunState.DONE and run.name in WORK]
-        if len(done) < MOST_RUNS:
+        return len(done) >= MOST_RUNS and self._delete_oldest()
+
+    def _delete_oldest(self) -> bool:
+        done = [run for run in self._store.list() if run.status.state is RunState.DONE and run.name in WORK]
+        if not done:
             return False
         self._compare(self._store.open(done[-1].id))
         self._store.delete(done[-1].id)
+        self._counts["made_room"] += 1
         return True
 
     def _kill_worker(self) -> bool:

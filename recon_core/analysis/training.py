@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -129,7 +130,7 @@ def _margins(row: Mapping[str, Any]) -> list[float]:
 
 def _number(value: Any) -> float:
     """A finite number, or NaN: files hold None where a value was not finite, and infinities."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return float("nan")
     return float(value)
 

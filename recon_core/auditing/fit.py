@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from recon_core.auditing.normalisation import Normalisation
+from recon_core.auditing.normalisation import Preprocessing
 from recon_core.auditing.residuals import LayerResiduals, layer_residuals
 from recon_core.config import Task
 from recon_core.data import TaskData
@@ -50,7 +50,7 @@ class Outputs:
 class Fit:
     """Attached images as their network sees them."""
 
-    normalisation: Normalisation
+    normalisation: Preprocessing
     data: TaskData
     members: Outputs
     held_out: Outputs | None
@@ -63,7 +63,7 @@ class Fit:
 
 
 class _Tried(NamedTuple):
-    choice: Normalisation
+    choice: Preprocessing
     outputs: Tensor
     seen: Outputs
 
@@ -79,7 +79,7 @@ class _Tried(NamedTuple):
 
 
 def fit_of(
-    network: nn.Module, data: TaskData, choices: Sequence[Normalisation], task: Task, wanted: Callable[[], None]
+    network: nn.Module, data: TaskData, choices: Sequence[Preprocessing], task: Task, wanted: Callable[[], None]
 ) -> Fit:
     """The normalisation that fits best, and how well network and images then go together.
 

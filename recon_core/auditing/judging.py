@@ -244,7 +244,7 @@ def _matched(
 ) -> tuple[Evidence, Matching | None]:
     """The training images with the candidates, and all controls."""
     settings = MatchSettings(merge_factor=DENSE_FACTOR if model.dense else CONVOLUTION_FACTOR)
-    data, mean = fit.data, fit.normalisation.mean
+    data, mean = fit.data, fit.data.mean
     candidates = fit.normalisation.pixels(drawn.candidates)
     tell(f"matching {len(candidates)} candidates with {data.n} training images")
     members = match(data.train_x, mean, candidates, settings)
@@ -277,7 +277,7 @@ def _certain(drawn: Drawn, fit: Fit, settings: MatchSettings, threshold: float) 
     if drawn.confidence is None:
         return None
     sure = fit.normalisation.pixels(drawn.candidates[drawn.confidence > CERTAIN])
-    found = judge_certain(fit.data.train_x, fit.normalisation.mean, sure, settings, threshold)
+    found = judge_certain(fit.data.train_x, fit.data.mean, sure, settings, threshold)
     interval = exact_interval(found.real, found.certain) if found.certain else None
     return CertainOnes(
         certain=found.certain,

@@ -1,8 +1,7 @@
-"""From pixels to what a network was trained on: x = (pixel - mean) / std. A checkpoint does not tell which."""
+"""How attached images become what a network was trained on. A checkpoint does not tell, so there are names to try."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from recon_core.data import TaskData
 from recon_core.errors import InputError
+from recon_core.models.normalisation import Normalisation
 
 # Constants that training scripts copy from one another, by number of channels.
 _CUSTOMARY: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
@@ -26,95 +26,84 @@ _CUSTOMARY: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = 
     },
 }
 
-AUTO, GIVEN = "auto", "given"
-NAMES = (AUTO, "centred", "unit", "symmetric", "channels", *(name for group in _CUSTOMARY.values() for name in group))
+_LEAST_SPREAD = 1e-3  # of a channel that is one colour everywhere
+
+AUTO, CENTRED, GIVEN = "auto", "centred", "given"
+_ANYWHERE = (CENTRED, "unit", "symmetric", "channels")
+NAMES = (AUTO, *_ANYWHERE, *(name for group in _CUSTOMARY.values() for name in group))
 """What can be asked for by name; `centred` subtracts the mean training image, `unit` leaves pixels in [0, 1]."""
 
 
-@dataclass(frozen=True, eq=False)
-class Normalisation:
-    """mean (C, H, W) in [0, 1] and std (C, 1, 1), both in pixels."""
+@dataclass(frozen=True)
+class Preprocessing:
+    """From pixels in [0, 1] to inputs, under the name it goes by."""
 
     name: str
-    mean: Tensor
-    std: Tensor
+    constants: Normalisation | None
+    """None where the mean training image is subtracted, as `TaskData` holds its images."""
 
     def describe(self) -> str:
-        if self.name == "centred":
+        if self.constants is None:
             return "the mean training image subtracted"
         if self.name == "unit":
             return "pixels in [0, 1], nothing subtracted"
-        mean, std = (_listed(values.flatten(1)[:, 0]) for values in (self.mean, self.std))
-        return f"(pixel - {mean}) / {std}" + ("" if self.name == GIVEN else f" ({self.name})")
+        return self.constants.describe() + ("" if self.name == GIVEN else f" ({self.name})")
 
     def attach(self, data: TaskData) -> TaskData:
-        """The same images with this mean subtracted; divided by `std` they are the network's inputs."""
-        shift = data.mean - self.mean
-        return replace(data, train_x=data.train_x + shift, test_x=data.test_x + shift, mean=self.mean)
+        """The same images with this mean subtracted; `inputs` makes of them what the network takes."""
+        if self.constants is None:
+            return data
+        mean = torch.tensor(self.constants.mean).view(-1, 1, 1).expand(data.input_shape).contiguous()
+        shift = data.mean - mean
+        return replace(data, train_x=data.train_x + shift, test_x=data.test_x + shift, mean=mean)
 
     def inputs(self, x: Tensor) -> Tensor:
         """Images (k, C, H, W) with the mean subtracted, as the network takes them."""
-        return x / self.std
+        return x if self.constants is None else self.constants.undo_centred(x)
 
     def pixels(self, candidates: Tensor) -> Tensor:
         """Candidates (k, C, H, W) in the network's inputs -> in pixels, the mean still subtracted."""
-        return candidates.float() * self.std
+        centred = candidates.float()
+        return centred if self.constants is None else self.constants.centred(centred)
 
 
 def normalisations(
     data: TaskData, name: str = AUTO, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-) -> list[Normalisation]:
+) -> list[Preprocessing]:
     """The one asked for; with `auto`, every customary one, for the network to choose from."""
-    channels = data.input_shape[0]
-    if mean is not None or std is not None:
-        return [_of_channels(GIVEN, _checked("mean", mean, channels, 0.0), _checked("std", std, channels, 1.0), data)]
+    check_normalisation(data.input_shape, name, mean, std)
+    given = Normalisation.of(mean, std, data.input_shape)
+    if given is not None:
+        return [Preprocessing(GIVEN, given)]
     known = _all(data)
-    if name == AUTO:
-        return list(known.values())
+    return list(known.values()) if name == AUTO else [known[name]]
+
+
+def check_normalisation(
+    input_shape: tuple[int, ...], name: str, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> None:
+    """Raise what is wrong with it for images (C, H, W), before any is read."""
+    if Normalisation.of(mean, std, input_shape) is not None:
+        return
+    channels = input_shape[0]
+    known = (AUTO, *_ANYWHERE, *_CUSTOMARY.get(channels, {}))
     if name not in known:
         raise InputError(
-            f"normalisation must be {', '.join([AUTO, *known])} for images of {channels} channels, got {name!r}; "
+            f"normalisation must be {', '.join(known)} for images of {channels} channels, got {name!r}; "
             "or give mean and std"
         )
-    return [known[name]]
 
 
-def _all(data: TaskData) -> dict[str, Normalisation]:
+def _all(data: TaskData) -> dict[str, Preprocessing]:
     channels = data.input_shape[0]
-    images = data.train_x + data.mean
-    by_channel = images.transpose(0, 1).flatten(1)
-    found = [
-        Normalisation("centred", data.mean, torch.ones(channels, 1, 1)),
-        _of_channels("unit", [0.0] * channels, [1.0] * channels, data),
-        _of_channels("symmetric", [0.5] * channels, [0.5] * channels, data),
-        _of_channels("channels", by_channel.mean(1).tolist(), by_channel.std(1).clamp_min(1e-6).tolist(), data),
-    ]
-    found += [_of_channels(name, *constants, data) for name, constants in _CUSTOMARY.get(channels, {}).items()]
-    return {each.name: each for each in found}
-
-
-def _of_channels(name: str, mean: Sequence[float], std: Sequence[float], data: TaskData) -> Normalisation:
-    columns = (torch.tensor(list(values), dtype=torch.float32).view(-1, 1, 1) for values in (mean, std))
-    middle, spread = columns
-    return Normalisation(name, middle.expand(data.input_shape).contiguous(), spread)
-
-
-def _checked(name: str, values: Sequence[float] | None, channels: int, usual: float) -> Sequence[float]:
-    if values is None:
-        return [usual] * channels
-    if len(values) == 1:
-        values = [*values] * channels
-    if len(values) != channels:
-        raise InputError(f"{name} needs one number or one for each of {channels} channels, got {len(values)}")
-    if not all(math.isfinite(value) for value in values):
-        raise InputError(f"{name} must be finite, got {', '.join(map(str, values))}; e.g. 0.5")
-    if name == "std" and min(values) <= 0:
-        raise InputError(f"std must be above 0, got {min(values):g}; give it in pixels of [0, 1], e.g. 0.25")
-    if max(abs(value) for value in values) > 1:
-        raise InputError(f"{name} must be given in pixels of [0, 1], got {max(values, key=abs):g}; divide it by 255")
-    return values
-
-
-def _listed(values: Tensor) -> str:
-    numbers = [f"{float(value):.4g}" for value in values]
-    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
+    by_channel = (data.train_x + data.mean).transpose(0, 1).flatten(1)
+    means = by_channel.mean(1).clamp(0.0, 1.0).tolist()
+    spreads = by_channel.std(1).clamp_min(_LEAST_SPREAD).tolist()
+    constants = {
+        "unit": ([0.0], [1.0]),
+        "symmetric": ([0.5], [0.5]),
+        "channels": (means, spreads),
+        **_CUSTOMARY.get(channels, {}),
+    }
+    found = {name: Preprocessing(name, Normalisation.of(*each, data.input_shape)) for name, each in constants.items()}
+    return {CENTRED: Preprocessing(CENTRED, None), **found}

@@ -100,7 +100,8 @@ def audit(
     from recon_core.runs.attached import attached_data
     from recon_core.runs.audit import AuditConfig, check_audit, create_audit
     from recon_core.runs.reconstruction import attack_settings, warning_for
-    from recon_core.scheduling.memory import attack_memory, refuse_shortage
+    from recon_core.scheduling.memory import refuse_shortage
+    from recon_core.studies.needs import audit_memory
 
     if fail_above is not None and fail_above < 0:
         raise InputError(f"--fail-above must be 0 or more, got {fail_above}")
@@ -125,7 +126,7 @@ def audit(
     }
     config = parse_config(AuditConfig, values)
     check_audit(source.model, config)
-    refuse_shortage(attack_memory(source.model.architecture, chosen, source.model.samples), anyway=anyway)
+    refuse_shortage(audit_memory(source.model.architecture, config, source.model.samples), anyway=anyway)
     if (warning := warning_for(source.model, chosen)) is not None:
         note("warning: " + warning)
     owner = source.in_store(quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,18 @@ from recon_core.config import DataConfig, parse_config
 from recon_core.data import TaskData
 from recon_core.errors import AfterimageError, InputError
 from recon_core.kinds import perform
-from recon_core.library.data import Data, load_data
-from recon_core.library.reconstruction import Model, Reconstruction, attack_model, reconstruct, run_of
-from recon_core.library.running import Progress, Store, interruptible, refuse_unknown, showing, store_of
+from recon_core.library.data import Data, load_data, npz
+from recon_core.library.reconstruction import (
+    Model,
+    Reconstruction,
+    attack_model,
+    import_options,
+    is_known,
+    numbers,
+    reconstruct,
+    run_of,
+)
+from recon_core.library.running import INSIST, Progress, Store, interruptible, refuse_unknown, showing, store_of
 from recon_core.library.training import TrainedModel
 from recon_core.runs.attached import attached_data, describe_attached, load_attached
 from recon_core.runs.audit import (
@@ -30,7 +40,9 @@ from recon_core.runs.audit import (
 )
 from recon_core.runs.models import AttackModel
 from recon_core.runs.reconstruction import attack_settings
-from recon_core.store import Run, RunState, RunStore
+from recon_core.scheduling.memory import refuse_shortage
+from recon_core.store import Run, RunState, RunStore, kept
+from recon_core.studies.needs import audit_memory
 from recon_core.views.audits import Audit, pictures_of, read_audit
 
 _DATA_SETTINGS = tuple(name for name in DataConfig.model_fields if name not in ("source", "path", "seed", "labels"))
@@ -43,10 +55,12 @@ def audit(
     held_out: Data | str | Path | None = None,
     threshold: float = 0.4,
     normalisation: str = "auto",
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     anyway: bool = False,
     input_shape: tuple[int, ...] | None = None,
+    activation: str | None = None,
+    layout: str | None = None,
     store: Store | None = None,
     name: str | None = None,
     progress: Progress = True,
@@ -54,12 +68,12 @@ def audit(
 ) -> Audit:
     """Attack a model without any data, then count which of its training images came back.
 
-    `model` is as for `reconstruct`. `data` are the images it was trained on: a `Data`, (images, labels), a folder of
-    class folders, an .npz file, or the name of a set with n or per_class. `held_out` are images of the same classes
-    that it was not trained on. Inputs are (pixel - mean) / std of pixels in [0, 1]; where nothing is said, the
-    customary normalisation that fits best is taken. Images that do not look like the training set are refused with
-    the numbers unless `anyway`. Further settings are those of the attack and of `load_data`. With `store` the audit
-    is kept as a run.
+    `model`, `input_shape`, `activation` and `layout` are as for `reconstruct`. `data` are the images it was trained on:
+    a `Data`, (images, labels), a folder of class folders, an .npz file, or the name of a set with n or per_class.
+    `held_out` are images of the same classes that it was not trained on. Inputs are (pixel - mean) / std of pixels in
+    [0, 1]; where nothing is said, the customary normalisation that fits best is taken. Images that do not look like
+    the training set, and work that does not fit into memory, are refused with the numbers unless `anyway`. Further
+    settings are those of the attack and of `load_data`. With `store` the audit is kept as a run.
 
     >>> import recon_core as rc
     >>> data = rc.load_data("mnist", n=4)
@@ -70,10 +84,14 @@ def audit(
     """
     refuse_unknown(settings, (*all_setting_names(), *_DATA_SETTINGS), "audit")
     of_data = {key: settings.pop(key) for key in _DATA_SETTINGS if key in settings}
-    attacked = attack_model(model, store, input_shape)
+    wishes = {"normalisation": normalisation, "mean": numbers(mean), "std": numbers(std)}
+    of_model: dict[str, Any] = {"activation": activation, "layout": layout}
+    if not is_known(model):  # a run has its own, which these constants stand in for in the report only
+        of_model |= {"mean": mean, "std": std}
+    options = import_options(**of_model)
+    attacked = attack_model(model, store, input_shape, options)
     if isinstance(data, Data) and of_data:
         raise InputError(f"{next(iter(of_data))} is a setting of load_data, which these data have come from already")
-    wishes = {"normalisation": normalisation, "mean": mean, "std": std}
     with tempfile.TemporaryDirectory() as folder:
         keep = RunStore(Path(folder)) if store is None else store_of(store)
         attached = _attached(data, held_out, attacked, of_data, wishes, keep)
@@ -81,11 +99,13 @@ def audit(
         values = {"model": "", "settings": chosen, "attached": attached, "threshold": threshold, "anyway": anyway}
         config = parse_config(AuditConfig, values)
         check_audit(attacked, config)
+        refuse_shortage(audit_memory(attacked.architecture, config, attacked.samples), anyway=anyway, insist=INSIST)
         if store is not None:
-            owner = run_of(model, attacked, keep, input_shape)
+            owner = run_of(model, attacked, keep, input_shape, options)
             return _as_run(keep, config.model_copy(update={"model": owner.id}), name, progress)
-        found = reconstruct(model, input_shape=input_shape, progress=progress, **settings)
-        control = reconstruct(model, input_shape=input_shape, baseline="untrained", progress=progress, **settings)
+        of_model |= {"input_shape": input_shape, "progress": progress, "anyway": True}
+        found = reconstruct(model, **of_model, **settings)
+        control = reconstruct(model, baseline="untrained", **of_model, **settings)
         if found.stopped or control.stopped:
             raise AfterimageError("the audit was interrupted during its attack; with store= it can be resumed")
         samples = _samples(data, held_out, attached, progress)
@@ -137,12 +157,12 @@ def _task_of(model: AttackModel, of_data: dict[str, Any]) -> dict[str, Any]:
 
 def _written(data: Data, store: RunStore) -> Path:
     """Held-out samples as an .npz file of the store."""
-    file = store.root.absolute() / ".arrays" / f"{data.samples.fingerprint[:32]}-held-out.npz"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        file, images=data.images.numpy(), labels=data.labels.numpy(), class_names=np.array(data.samples.class_names)
-    )
-    return file
+
+    def content() -> bytes:
+        names = np.array(data.samples.class_names)
+        return npz(images=data.images.numpy(), labels=data.labels.numpy(), class_names=names)
+
+    return kept.keep(store.root, kept.ARRAYS, f"{data.samples.fingerprint[:32]}-held-out.npz", content)
 
 
 def _samples(data: object, held_out: Data | str | Path | None, attached: AttachedData, progress: Progress) -> TaskData:

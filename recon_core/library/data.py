@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 import os
 import tempfile
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from recon_core.data import TaskData, load_task
 from recon_core.errors import InputError
 from recon_core.library.pictures import mosaic_html, table_html
 from recon_core.library.running import Progress, refuse_unknown, showing
-from recon_core.store import RunStore
+from recon_core.store import RunStore, kept
 
 _ARRAYS = "the arrays given"
 
@@ -74,12 +75,11 @@ class Data:
 
     def config_in(self, store: RunStore) -> DataConfig:
         """The config a run of this store can load the same samples from; arrays are written there first."""
-        if self.arrays is None:
+        arrays = self.arrays
+        if arrays is None:
             return self.config
-        file = store.root.absolute() / ".arrays" / str(self.config.path)
-        if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(file, images=self.arrays.images, labels=self.arrays.labels)
+        name = str(self.config.path)
+        file = kept.keep(store.root, kept.ARRAYS, name, lambda: npz(images=arrays.images, labels=arrays.labels))
         return self.config.model_copy(update={"path": str(file)})
 
     def __repr__(self) -> str:
@@ -148,6 +148,13 @@ def _named(source: str | Path, settings: dict[str, Any]) -> dict[str, Any]:
     near = difflib.get_close_matches(text, offered, n=1, cutoff=0.5)
     fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(offered)}, or give a folder or an .npz file"
     raise InputError(f"unknown data {text!r}; {fix}")
+
+
+def npz(**arrays: NDArray[Any]) -> bytes:
+    """Arrays as the content of an .npz file."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]  # its stubs take a flag to be among them
+    return content.getvalue()
 
 
 def _array(values: Any) -> NDArray[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ from recon_core.runs.reconstruction import (
 from recon_core.runs.requests import create_import, create_reconstruction
 from recon_core.runs.signals import StopFlag
 from recon_core.scheduling.memory import attack_memory, refuse_shortage
-from recon_core.store import Run, RunState, RunStore, default_root
+from recon_core.store import Run, RunState, RunStore, default_root, kept
 from recon_core.store.ids import is_id
 
 Model = TrainedModel | Run | str | Path | nn.Module
@@ -159,8 +158,7 @@ def reconstruct(
         raise InputError(
             f"baseline must be 'untrained' or None, got {baseline!r}; others: python -m recon_core baseline --help"
         )
-    said = {"activation": activation, "layout": layout, "mean": _numbers(mean), "std": _numbers(std)}
-    options = parse_config(ImportOptions, {name: value for name, value in said.items() if value is not None})
+    options = import_options(activation=activation, layout=layout, mean=mean, std=std)
     attacked = attack_model(model, store, input_shape, options)
     chosen = attack_settings(attacked, settings, find_attack_preset(preset, settings.get("recipe")))
     values = {"model": "", "settings": chosen, "known_init": known_init, "baseline": baseline}
@@ -247,9 +245,28 @@ def _note(ended: str, model: AttackModel, settings: AttackSettings) -> str:
     return ended if warning is None else f"{ended}; {warning}"
 
 
-def _numbers(given: float | Sequence[float] | None) -> list[float] | None:
+def numbers(given: float | Sequence[float] | None) -> list[float] | None:
+    """One number, or one a channel, as a list."""
     return (
         None if given is None else [float(given)] if isinstance(given, int | float) else [float(one) for one in given]
+    )
+
+
+def import_options(
+    activation: str | None = None,
+    layout: str | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+) -> ImportOptions:
+    """What a call says about a file or a module."""
+    said = {"activation": activation, "layout": layout, "mean": numbers(mean), "std": numbers(std)}
+    return parse_config(ImportOptions, {name: value for name, value in said.items() if value is not None})
+
+
+def is_known(model: Model) -> bool:
+    """Whether a run describes the model, so that a call need not."""
+    return isinstance(model, TrainedModel | Run) or (
+        isinstance(model, str) and is_id(model) and not Path(model).is_file()
     )
 
 
@@ -257,10 +274,7 @@ def attack_model(
     model: Model, store: Store | None, input_shape: tuple[int, ...] | None, options: ImportOptions = _NO_OPTIONS
 ) -> AttackModel:
     """The weights of a model, with the settings of its training where they are known."""
-    known = isinstance(model, TrainedModel | Run) or (
-        isinstance(model, str) and is_id(model) and not Path(model).is_file()
-    )
-    if known and options != ImportOptions():
+    if is_known(model) and options != ImportOptions():
         raise InputError("activation, layout, mean and std go with a file or a module; a run knows its own")
     if isinstance(model, nn.Module) and (options.activation or options.layout):
         raise InputError("activation and layout go with a file; a module has its own")
@@ -276,8 +290,8 @@ def attack_model(
         return foreign_model(_from_module(model, input_shape).network, options)
     if not isinstance(model, str | Path):
         raise InputError(f"a model is a TrainedModel, a run, a file or an nn.Module, got {type(model).__name__}")
-    if isinstance(model, str) and is_id(model) and not Path(model).is_file():
-        return model_of(_store_for(store).open(model))
+    if is_known(model):
+        return model_of(_store_for(store).open(str(model)))
     return foreign_model(read_foreign(Path(os.path.expanduser(model)), input_shape, options).network, options)
 
 
@@ -366,7 +380,4 @@ def run_of(
 
 def _written(network: Network, store: RunStore) -> Path:
     content = to_safetensors({name: tensor.contiguous() for name, tensor in network.state_dict().items()})
-    file = store.root.absolute() / ".models" / f"{hashlib.sha256(content).hexdigest()[:32]}.safetensors"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    return file
+    return kept.keep_content(store.root, kept.MODELS, content, "safetensors")

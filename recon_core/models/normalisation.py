@@ -33,11 +33,14 @@ class Normalisation:
         values = {"mean": tuple(mean or (0.0,)), "std": tuple(std or (1.0,))}
         for name, numbers in values.items():
             if len(numbers) not in (1, channels):
-                raise InputError(f"{name} needs 1 or {channels} numbers, one per channel, got {len(numbers)}")
+                wanted = "1 number" if channels == 1 else f"1 or {channels} numbers, one per channel"
+                raise InputError(f"{name} needs {wanted}, got {len(numbers)}")
             for number in numbers:
-                if not math.isfinite(number) or abs(number) > _LARGEST or (name == "std" and number < _SMALLEST):
-                    usual = "0.25, for pixels in [0, 1]" if name == "std" else "0.5, for pixels in [0, 1]"
-                    raise InputError(f"{name} must be a number such as {usual}, got {number:g}")
+                usual = f"{name} must be a number such as {_USUAL[name]}, for pixels in [0, 1], got {number:g}"
+                if not math.isfinite(number) or (name == "std" and number < _SMALLEST):
+                    raise InputError(usual)
+                if abs(number) > 1:
+                    raise InputError(f"{usual}; divide it by 255 if it is of pixels up to 255")
         full = {name: numbers * channels if len(numbers) == 1 else numbers for name, numbers in values.items()}
         return cls(full["mean"], full["std"])
 
@@ -57,6 +60,10 @@ class Normalisation:
         """Centred pixels (..., C, H, W) as an image in [0, 1]."""
         return (centred + self._wide(self.mean, centred)).clamp(0.0, 1.0)
 
+    def describe(self) -> str:
+        """`(pixel - 0.5) / (0.2, 0.3, 0.2)`; one number where all channels have the same."""
+        return f"(pixel - {_listed(self.mean)}) / {_listed(self.std)}"
+
     def to_json(self) -> dict[str, Any]:
         return {"mean": list(self.mean), "std": list(self.std)}
 
@@ -69,4 +76,10 @@ class Normalisation:
         return torch.tensor(numbers, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-_SMALLEST, _LARGEST = 1e-4, 1e4
+def _listed(numbers: tuple[float, ...]) -> str:
+    shown = [f"{number:.4g}" for number in numbers]
+    return shown[0] if len(set(shown)) == 1 else f"({', '.join(shown)})"
+
+
+_USUAL = {"mean": "0.5", "std": "0.25"}
+_SMALLEST = 1e-4  # inputs divided by less would leave float32

@@ -75,12 +75,15 @@ class AuditConfig(Frozen):
 def check_audit(model: AttackModel, config: AuditConfig) -> None:
     """Raise an `InputError` for what would end the run, as far as that can be checked without reading images."""
     from recon_core.auditing.judging import check_kind
+    from recon_core.auditing.normalisation import check_normalisation
     from recon_core.data import describe_source, task_classes
 
     data = config.attached.data
     source = describe_source(data.source, data.path)
     shape = model.architecture.input_shape
     check_kind(shape, model.architecture.outputs, source.shape, task_classes(data, source.class_names), data.task)
+    known = normalisation_of(model, config.attached)
+    check_normalisation(shape, known.normalisation, known.mean, known.std)
     for asked in _requests(config):
         check_request(model, asked)
 

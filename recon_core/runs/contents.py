@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from recon_core.auditing.report import AuditReport
 from recon_core.config import BiasMode, TrainConfig, parse_config
 from recon_core.errors import InputError
+from recon_core.runs.audit import CANDIDATES, PICTURES, UNTRAINED, AuditConfig
 from recon_core.runs.match_source import MatchConfig
 from recon_core.runs.models import ImportConfig
 from recon_core.runs.reconstruction import ReconstructConfig
@@ -131,7 +133,7 @@ class Content(BaseModel):
     """Reads what else there is; raises where it makes no sense."""
 
 
-_CANDIDATES = {"candidates": ("candidates", "multipliers", "labels", "seeds")}
+_CANDIDATES = ("candidates", "multipliers", "labels", "seeds")
 CONTENTS: dict[str, Content] = {
     "train": Content(
         config=TrainConfig,
@@ -139,8 +141,13 @@ CONTENTS: dict[str, Content] = {
         rows={"samples": ("outputs", "losses", "margins", "multipliers", "on_margin")},
     ),
     "model": Content(config=ImportConfig, result=ModelResult),
-    "reconstruct": Content(config=ReconstructConfig, result=ReconstructResult, rows=_CANDIDATES),
+    "reconstruct": Content(config=ReconstructConfig, result=ReconstructResult, rows={"candidates": _CANDIDATES}),
     "match": Content(config=MatchConfig, result=MatchResult),
+    "audit": Content(
+        config=AuditConfig,
+        result=AuditReport,
+        rows={CANDIDATES: _CANDIDATES, UNTRAINED: _CANDIDATES, PICTURES: ("images", "reconstructions")},
+    ),
 }
 """A kind above this package adds its own."""
 
@@ -202,7 +209,8 @@ def _look_at_tensors(path: Path, parts: tuple[str, ...]) -> None:
             raise InputError(f"{path.name} has {name!r} of shape {shape} beside {parts[0]!r} of {shapes[parts[0]]}")
 
 
-_NOT_NUMBERS = ("state", "reason", "stage")
+_NOT_NUMBERS = ("state", "reason", "stage", "cell")
+_LARGEST = 2**63  # of whole numbers: what arrays of them hold
 
 
 def _look_at_rows(path: Path) -> None:
@@ -212,12 +220,15 @@ def _look_at_rows(path: Path) -> None:
             if row is None:
                 continue  # a torn line; whatever else is no row was refused before
             for key, value in row.items():
-                plain = value is None or isinstance(value, int | float)
-                listed = isinstance(value, list) and all(
-                    part is None or isinstance(part, int | float) for part in value
-                )
-                if not plain and not listed and not (key in _NOT_NUMBERS and isinstance(value, str)):
+                parts = value if isinstance(value, list) else [value]
+                named = key in _NOT_NUMBERS and isinstance(value, str)
+                if not named and not all(_is_number(part) for part in parts):
                     raise InputError(f"line {number} of {path.name} has an impossible {key[:40]!r}")
+
+
+def _is_number(value: Any) -> bool:
+    """One that a curve can be drawn of, or none."""
+    return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST)
 
 
 def _parse(kind: type[BaseModel], values: Mapping[str, Any], file_name: str) -> None:

@@ -21,9 +21,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recon_core.config import Augmentation, Recipe, Task, TrainConfig
+from recon_core.config import Augmentation, DataConfig, Recipe, Task, TrainConfig
 from recon_core.errors import AfterimageError, InputError
 from recon_core.scheduling.slots import core_count, slots
 from recon_core.store import RunState, RunStore
@@ -228,31 +228,51 @@ class NetworkShape:
         return 0.0 if self.kernel is None else 2.0 * samples * self.kernel[0] * self.kernel[1]
 
 
-def shape_of_training(config: TrainConfig) -> NetworkShape | None:
+class DataShape(NamedTuple):
+    """How many samples a task has, of how many numbers, and its sides: classes, or two."""
+
+    n: int
+    test_n: int
+    shape: tuple[int, ...]
+    sides: int
+
+    @property
+    def inputs(self) -> int:
+        return math.prod(self.shape)
+
+
+def shape_of_data(data: DataConfig) -> DataShape | None:
     """Sizes without a pixel being read; None where the data cannot be had."""
     from recon_core.data import describe_source
     from recon_core.data.tasks import plan_task, samples_per_side
-    from recon_core.training.losses import MAX_GROUPS
 
-    data, model = config.data, config.model
     try:
         info = describe_source(data.source, data.path)
         sides = 2 if data.source.planar else len(plan_task(data, info.class_names).sides)
         n = samples_per_side(data, sides).per_side * sides
     except AfterimageError:
         return None
-    inputs = math.prod(info.shape)
-    outputs = sides if data.task is Task.MULTICLASS else 1
-    kernel = _kernel(info.shape, model.conv_kernel, model.conv_channels)
+    test_n = min(info.test_n or max(0, info.train_n - n), data.test_n or 10**9)
+    return DataShape(n, test_n, tuple(info.shape), sides)
+
+
+def shape_of_training(config: TrainConfig) -> NetworkShape | None:
+    """Sizes without a pixel being read; None where the data cannot be had."""
+    from recon_core.training.losses import MAX_GROUPS
+
+    model, data = config.model, shape_of_data(config.data)
+    if data is None:
+        return None
+    outputs = data.sides if config.data.task is Task.MULTICLASS else 1
     return NetworkShape(
-        n=n,
-        test_n=min(info.test_n or max(0, info.train_n - n), data.test_n or 10**9),
-        inputs=inputs,
+        n=data.n,
+        test_n=data.test_n,
+        inputs=data.inputs,
         outputs=outputs,
         widths=model.widths,
         groups=min(outputs - 1, MAX_GROUPS) if outputs > 1 else 1,
-        kernel=kernel,
-        planar=data.source.planar,
+        kernel=_kernel(data.shape, model.conv_kernel, model.conv_channels),
+        planar=config.data.source.planar,
     )
 
 

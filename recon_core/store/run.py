@@ -99,6 +99,12 @@ class Run:
         """Whether the path of its data was removed at import and none was attached since."""
         return self.imported is not None and lacks_path(self.config)
 
+    def refuse_nonsense(self) -> None:
+        """Say what makes no sense in an imported run: it is there to be looked at, and used for nothing."""
+        mark = self.imported
+        if mark is not None and mark.fault:
+            raise InputError(f"run {self.id} was imported and makes no sense: {mark.fault}")
+
     def refuse_without_path(self) -> None:
         """Raise an `InputError` for an imported run whose data are missing; the message says how to attach them."""
         if self.lacks_path:

@@ -18,7 +18,7 @@ from recon_core.store.private import close_to_others, is_closed, private_folder,
 
 _PREFIX = ".work-"
 _GATE = ".lock"
-_OWN = (_GATE, ".queue", ".cache", ".uploads", ".arrays")
+_OWN = (_GATE, ".queue", ".cache", ".uploads", ".arrays", ".models")
 
 
 def gate(root: Path, *, exclusive: bool) -> contextlib.AbstractContextManager[None]:

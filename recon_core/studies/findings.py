@@ -99,34 +99,24 @@ def _margin_sentences(results: StudyResults, panel: str) -> list[str]:
     good = results.curve(panel, Measure.GOOD, shares=shares)
     if margin is None or not margin.points:
         return [_NOTHING]
+    most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
+    noun = "of the samples" if shares else "samples"
+    if most.spread.mean == least.spread.mean:
+        return [f"{_amount(most, shares)} {noun} sit on the margin everywhere."]
+    ends = f"{_amount(least, shares)} {noun} ({least.label}) and {_amount(most, shares)} ({most.label})"
+    sentences = [f"between {ends} sit on the margin."]
+    subjects = ("samples on the margin", "reconstructed images")
     if shares:
-        return _margin_share_sentences(margin, good)
-    most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
-    if most.spread.mean == least.spread.mean:
-        return [f"{most.spread.mean:.3g} of {most.of} samples sit on the margin everywhere."]
-    sentences = [
-        f"between {least.spread.mean:.3g} of {least.of} samples ({least.label}) and "
-        f"{most.spread.mean:.3g} of {most.of} ({most.label}) sit on the margin."
-    ]
+        subjects = ("the share of samples on the margin", "the share of images reconstructed")
     if good is not None and len(good.points) > 2:
         pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
-        sentences.append(_correlation(pairs, "samples on the margin", "reconstructed images"))
+        sentences.append(_correlation(pairs, *subjects))
     return sentences
 
 
-def _margin_share_sentences(margin: StudyCurve, good: StudyCurve | None) -> list[str]:
-    most, least = margin.best, min(margin.points, key=lambda point: point.spread.mean)
-    if most.spread.mean == least.spread.mean:
-        sentences = [f"{most.spread.mean:.1%} of the samples sit on the margin everywhere."]
-    else:
-        sentences = [
-            f"between {least.spread.mean:.1%} of the samples ({least.label}) and {most.spread.mean:.1%} "
-            f"({most.label}) sit on the margin."
-        ]
-    if good is not None and len(good.points) > 2:
-        pairs = [(at.spread.mean, point.spread.mean) for point in good.points if (at := margin.at(point.label))]
-        sentences.append(_correlation(pairs, "the share of samples on the margin", "the share of images reconstructed"))
-    return sentences
+def _amount(point: CurvePoint, shares: bool) -> str:
+    """`30.5 of 50`, or `61.0%` where models have different numbers of samples."""
+    return f"{point.spread.mean:.1%}" if shares else f"{point.spread.mean:.3g} of {point.of}"
 
 
 def _error_sentences(results: StudyResults, panel: str) -> list[str]:

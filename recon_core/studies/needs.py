@@ -9,11 +9,12 @@ from recon_core.attacks import AttackSettings
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError
 from recon_core.models import Architecture
+from recon_core.runs.audit import AuditConfig
 from recon_core.runs.match_request import size_of
 from recon_core.runs.match_source import MatchConfig, common_model
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.scheduling import Places
-from recon_core.scheduling.estimates import shape_of_training
+from recon_core.scheduling.estimates import shape_of_data, shape_of_training
 from recon_core.scheduling.local import local_places
 from recon_core.scheduling.memory import attack_memory, matching_memory, together, training_memory
 from recon_core.scheduling.slots import thread_limit
@@ -34,6 +35,10 @@ def memory_of(store: RunStore, kind: str, config: Mapping[str, Any]) -> float | 
                 asked = parse_config(ReconstructConfig, config)
                 architecture, samples = _model(store, asked.model)
                 return attack_memory(architecture, asked.settings, samples)
+            case "audit":
+                audit = parse_config(AuditConfig, config)
+                architecture, samples = _model(store, audit.model)
+                return audit_memory(architecture, audit, samples)
             case "search":
                 search = parse_config(SearchConfig, config)
                 architecture, samples = _model(store, search.model)
@@ -46,6 +51,18 @@ def memory_of(store: RunStore, kind: str, config: Mapping[str, Any]) -> float | 
     except (AfterimageError, KeyError, TypeError, ValueError):  # whoever performs it will say what is wrong
         return None
     return None
+
+
+def audit_memory(architecture: Architecture, config: AuditConfig, samples: int | None = None) -> float | None:
+    """Of the attack, or of matching what it draws with the attached images, whichever is more.
+
+    Of a folder it is not known how many images there are before it is read.
+    """
+    attack = attack_memory(architecture, config.settings, samples)
+    if attack is None or config.attached.whole:
+        return attack
+    data, drawn = shape_of_data(config.attached.data), config.settings.m * config.settings.seeds
+    return max(attack, 0.0 if data is None else matching_memory(data.n, data.test_n, data.inputs, drawn))
 
 
 def search_memory(

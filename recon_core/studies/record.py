@@ -5,12 +5,15 @@ The numbers stay when runs are deleted; pictures are read from the runs themselv
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recon_core.errors import AfterimageError
+from pydantic import TypeAdapter, ValidationError
+
+from recon_core.errors import AfterimageError, InputError
 from recon_core.matching.roc import roc
 from recon_core.runs.stored_names import with_current_names
 from recon_core.store import Run, RunStore
@@ -47,7 +50,7 @@ class CellRecord:
     message: str = ""
     runs: Mapping[str, str] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, float | int | str] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -68,21 +71,42 @@ class StudyRecord:
         return {"cells": [cell.to_json() for cell in self.cells], "steps": dict(self.steps)}
 
 
+_WRITTEN = TypeAdapter(StudyRecord)
+_TEXTS = ("ssim_kind", "other_ssim_kind")
+_MOST = 2.0**53
+
+
 def read_record(run: Run) -> StudyRecord:
     """The record of a study run; empty before it has started."""
-    kept = run.read_json(FILE) or {"cells": [], "steps": {}}
-    return StudyRecord(tuple(map(_read_cell, kept["cells"])), kept["steps"])
+    kept = run.read_json(FILE)
+    if kept is None:
+        return StudyRecord((), {})
+    try:
+        record = _WRITTEN.validate_json(json.dumps(kept), strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part)[:40] for part in fault["loc"][:4])
+        raise _nonsense(run, f"{where}: {' '.join(fault['msg'].split())[:200]}") from None
+    for cell in record.cells:
+        for name, value in cell.numbers.items():
+            text = isinstance(value, str)
+            if text != (name in _TEXTS) or (not isinstance(value, str) and not abs(value) < _MOST):
+                raise _nonsense(run, f"{cell.id[:40]}: {name[:40]} is {str(value)[:40]}")
+    return replace(record, cells=tuple(map(_with_current_names, record.cells)))
 
 
-def _read_cell(stored: Mapping[str, Any]) -> CellRecord:
+def _with_current_names(cell: CellRecord) -> CellRecord:
     """Steps and numbers may have names from before 0.2.0."""
-    known = {
-        "state": StepState(stored["state"]),
-        "runs": {_STEPS.get(step, step): run_id for step, run_id in stored["runs"].items()},
-        "shared": tuple(_STEPS.get(step, step) for step in stored["shared"]),
-        "numbers": with_current_names(stored["numbers"]),
-    }
-    return CellRecord(**{**stored, **known})
+    return replace(
+        cell,
+        runs={_STEPS.get(step, step): run_id for step, run_id in cell.runs.items()},
+        shared=tuple(_STEPS.get(step, step) for step in cell.shared),
+        numbers=with_current_names(cell.numbers),
+    )
+
+
+def _nonsense(run: Run, why: str) -> InputError:
+    return InputError(f"{FILE}.json of run {run.id} makes no sense ({why}); start the study anew")
 
 
 def recorded_runs(store: RunStore) -> dict[str, str]:
@@ -101,7 +125,7 @@ def record_cell(store: RunStore, steps: CellSteps, before: CellRecord | None) ->
     """Record the present state of a cell; its numbers are read once, when it is done."""
     cell, state = steps.cell, steps.state
     runs = {str(step.kind): step.run_id for step in steps if step.run_id is not None}
-    numbers: Mapping[str, Any] = {}
+    numbers: Mapping[str, float | int | str] = {}
     if state is StepState.DONE:
         kept = before is not None and before.done and dict(before.runs) == runs
         numbers = before.numbers if kept and before is not None else read_numbers(store, runs)

@@ -138,11 +138,36 @@ def test_leak_is_called_a_leak() -> None:
     assert audit.report.verdict.p_value < 0.01
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_a_file_does_not_tell_is_said(foreign: Foreign, tmp_path: Path, kept: bool) -> None:
+    """Convolutions by their layout, the activation, and constants of the pixels: as by the command line."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.GELU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(144, 3)),
+    )
+    torch.save(module.state_dict(), tmp_path / "theirs.th")
+    asked = {**QUICK, "iterations": 3, "anyway": True, "store": tmp_path / "runs" if kept else None}
+    layout = "conv(padding=1), gelu, average(2), flatten, dense"
+    audit = rc.audit(tmp_path / "theirs.th", foreign.photos, layout=layout, mean=0.5, std=0.25, **asked)
+    assert audit.report.model.architecture == "1x12x12-CONV(3,4)-AVERAGE(2)-3 with gelu"
+    assert audit.report.data.normalisation == "(pixel - 0.5) / 0.25"
+    pixels = torch.from_numpy(all_images(foreign)).float()[:, None] / 255
+    right = module((pixels - 0.5) / 0.25).argmax(1) == torch.tensor([0] * 4 + [1] * 3 + [2] * 3)
+    assert audit.report.fit.accuracy == pytest.approx(float(right.float().mean()))
+    with pytest.raises(InputError, match="a module has its own"):
+        rc.audit(module, foreign.photos, layout=layout, **asked)
+    with pytest.raises(InputError, match="come out with this layout"):
+        rc.audit(tmp_path / "theirs.th", foreign.photos, layout="conv, relu, flatten, dense", **asked)
+
+
 @pytest.mark.parametrize(
     ("data", "settings", "sentence"),
     [
         (7, {}, r"data are a Data, \(images, labels\), a path or a name, got int"),
         ("cifar10", {"n": 8, "colour": 1}, r"unknown setting 'colour' of audit"),
+        ("cifar10", {"n": 10, "mean": 125.3}, r"mean must be a number such as 0.5, for pixels in \[0, 1\], got 125.3"),
+        ("cifar10", {"n": 10, "std": (0.2, 0.3)}, r"std needs 1 or 3 numbers, one per channel, got 2"),
+        ("cifar10", {"n": 10, "normalisation": "mnist"}, r"normalisation must be auto, .* got 'mnist'"),
         ("mnist", {"n": 8}, r"takes images of 3x32x32 and the attached ones are 1x28x28"),
     ],
 )

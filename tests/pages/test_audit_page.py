@@ -14,6 +14,8 @@ from recon_core.config import parse_config
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.audit import AuditConfig
+from recon_core.scheduling import memory
+from recon_core.scheduling.memory import FreeMemory
 from recon_core.store import Run, RunState, RunStore
 from tests.foreign_training import Foreign, train_elsewhere
 from tests.pages.page_texts import mosaics, texts
@@ -112,6 +114,19 @@ def test_uploaded_images_are_kept_for_the_run(foreign: Foreign, own_store: Path,
     data = parse_config(AuditConfig, run.config).attached.data
     assert Path(str(data.path)).parent == own_store / ".arrays"
     assert (done(run).result() or {})["fit"]["accuracy"] == 1
+
+
+def test_what_does_not_fit_into_memory_is_insisted_on(
+    foreign: Foreign, submitted: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(0.1 * 2**30, "free"))
+    app = with_model(foreign)
+    app.text_input(key="a_path").set_value(str(foreign.photos)).run()
+    assert any("GiB are free" in warning.value.replace("\\", "") for warning in app.warning)
+    assert app.button(key="a-begin").disabled
+    app.checkbox(key="a-begin-anyway").check().run()
+    app.button(key="a-begin").click().run()
+    assert len(submitted) == 1
 
 
 @pytest.mark.parametrize(

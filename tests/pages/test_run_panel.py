@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from recon_core.scheduling import queue
+from recon_core.scheduling import memory, queue
+from recon_core.scheduling.memory import FreeMemory
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.record import read_status, write_status
 from tests.pages.page_texts import raw_texts as texts
@@ -44,8 +46,14 @@ def labels(app: AppTest) -> set[str]:
     return {button.label for button in app.button}
 
 
-def ended(store: RunStore, state: RunState, message: str = "", parents: tuple[str, ...] = ()) -> Run:
-    run = store.create("train", {}, name="a run", parents=parents)
+def ended(
+    store: RunStore,
+    state: RunState,
+    message: str = "",
+    parents: tuple[str, ...] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Run:
+    run = store.create("train", config or {}, name="a run", parents=parents)
     with run.writer() as writer:
         writer.start(100)
         writer.log("the last words")
@@ -149,6 +157,17 @@ class TestActions:
             app.button(key=f"resume-{run.id}").click().run()
         assert not app.exception
         assert [toast.value for toast in app.toast]
+
+    def test_resume_of_what_does_not_fit_is_insisted_on(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(0.1 * 2**30, "free"))
+        values = {"data": {"source": "circle", "n": 6}, "training": {"epochs": 2}}
+        run = ended(store, RunState.FAILED, config=values)
+        app = visit(run)
+        assert any(plain("0.1 GiB are free") in warning.value for warning in app.warning)
+        assert app.button(key=f"resume-{run.id}").disabled
+        app.checkbox(key=f"resume-{run.id}-anyway").check().run()
+        app.button(key=f"resume-{run.id}").click().run()
+        assert run.status().state is RunState.QUEUED
 
     def test_rename(self, store: RunStore) -> None:
         run = ended(store, RunState.DONE)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from recon_core.auditing.page import render
 from recon_core.auditing.report import AuditReport
 from recon_core.config import Task
 from recon_core.errors import InputError
-from recon_core.kinds import perform
+from recon_core.kinds import import_zip, perform
 from recon_core.runs import StopFlag
 from recon_core.runs.attached import attached_data, describe_attached, load_attached
 from recon_core.runs.audit import AuditConfig, audit_run, check_audit, create_audit
@@ -26,6 +28,7 @@ from recon_core.runs.models import model_of
 from recon_core.runs.reconstruction import attack_settings
 from recon_core.runs.requests import create_import
 from recon_core.store import Run, RunState, RunStore
+from recon_core.views.audits import read_audit
 from tests.foreign_training import SIDE, Foreign, train_elsewhere, write_images
 
 PROJECT = Path(__file__).parents[2]
@@ -105,6 +108,7 @@ def test_schema_refuses_what_is_no_report(store: RunStore, foreign: Foreign) -> 
 
 BLIND = """
 import sys
+import zipfile
 from pathlib import Path
 folder = Path(sys.argv[1])
 class Blind:
@@ -215,10 +219,36 @@ def test_what_cannot_be_attached_is_said(
         refused()
 
 
+def test_an_audit_can_be_sent_to_somebody_else(store: RunStore, foreign: Foreign, tmp_path: Path) -> None:
+    """With its report and pictures; one whose report was tampered with is a row that says so."""
+    run = audit(store, foreign, held_out=str(foreign.others))
+    sent = store.export(run.id, tmp_path)
+    theirs = RunStore(tmp_path / "theirs")
+    arrived = import_zip(theirs, sent)[-1]
+    assert (arrived.kind, arrived.status().state) == ("audit", RunState.DONE)
+    assert read_audit(arrived).to_json() == read_audit(run).to_json()
+    tampered = json.loads((run.dir / "result.json").read_text())
+    tampered["verdict"] = 7
+    with zipfile.ZipFile(sent) as whole, zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        for name in whole.namelist():
+            forged = name == f"{run.id}/result.json"
+            bad.writestr(name, json.dumps(tampered) if forged else whole.read(name))
+    victim = import_zip(RunStore(tmp_path / "victim"), tmp_path / "bad.zip")[-1]
+    assert victim.status().state is RunState.FAILED
+    assert "result.json: verdict" in victim.status().message
+
+
 def test_shapes_and_classes_are_checked_before_the_attack(store: RunStore, foreign: Foreign) -> None:
     model = imported(store, foreign)
     with pytest.raises(InputError, match=r"takes images of 1x12x12 and the attached ones are 1x28x28"):
         check_audit(model_of(model), asked(model, Path("mnist"), n=8))
+    for values, sentence in (
+        ({"normalisation": "imagenet"}, r"normalisation must be auto, .* got 'imagenet'"),
+        ({"mean": (0.5, 0.5)}, r"mean needs 1 number, got 2"),
+        ({"std": (58.0,)}, r"std must be a number such as 0.25, .* got 58; divide it by 255"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check_audit(model_of(model), asked(model, foreign.photos, **values))
     with pytest.raises(InputError, match=r"has one output, so two classes, and the attached images have 10 classes"):
         check_kind((1, 28, 28), 1, (1, 28, 28), tuple("0123456789"), Task.MULTICLASS)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from recon_core.kinds import import_zip, perform
+from recon_core.kinds import KINDS, import_zip, perform
 from recon_core.runs import StopFlag
-from recon_core.runs.contents import checked_result, fault_in
+from recon_core.runs.contents import CONTENTS, checked_result, fault_in
 from recon_core.runs.keys import RunIndex
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.tensors import write_tensors
@@ -109,7 +109,15 @@ def test_a_config_that_makes_no_sense(
     assert_one_row(store, run.id, "")
 
 
-@pytest.mark.parametrize("row", ['{"step": "x"}', '{"step": 1, "log_loss": {}}', '{"step": 1, "loss": "low"}'])
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"step": 1, "margin_levels": [1180591620717411303424]}',
+        '{"step": "x"}',
+        '{"step": 1, "log_loss": {}}',
+        '{"step": 1, "loss": "low"}',
+    ],
+)
 def test_metrics_that_make_no_sense(sender: tuple[RunStore, Run], store: RunStore, tmp_path: Path, row: str) -> None:
     [run] = import_zip(store, zipped(sender, tmp_path / "x.zip", metrics__jsonl=f"{row}\n".encode()))
     assert_one_row(store, run.id, "line 1 of metrics.jsonl")
@@ -143,6 +151,12 @@ def test_what_is_sound_stays_what_it_is(sender: tuple[RunStore, Run], store: Run
     assert run.status().state is RunState.DONE
     assert fault_in(run.dir) == ""
     assert checked_result("train", run.result() or {}) == run.result()
+
+
+def test_every_kind_says_what_it_writes() -> None:
+    from recon_core.studies import contents  # noqa: F401 - says what searches and studies write
+
+    assert CONTENTS.keys() == KINDS.keys()
 
 
 def test_runs_of_version_0_1_0_make_sense(tmp_path: Path) -> None:

@@ -19,13 +19,15 @@ from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture
 from recon_core.runs import StopFlag
+from recon_core.runs.attached import attached_data
+from recon_core.runs.audit import AuditConfig
 from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.scheduling import Ended, Places, memory
 from recon_core.scheduling.local import LocalExecutor
 from recon_core.scheduling.memory import FreeMemory, attack_memory, free_memory, matching_memory, training_memory
 from recon_core.scheduling.queue import module_environment
 from recon_core.store import Run, RunState, RunStore
-from recon_core.studies.needs import memory_of, search_memory, study_memory
+from recon_core.studies.needs import audit_memory, memory_of, search_memory, study_memory
 from recon_core.studies.requests import create_search
 from recon_core.studies.search import SearchConfig, perform_search
 from recon_core.studies.study import StudyConfig, create_study
@@ -183,6 +185,9 @@ class TestRefused:
             1
         ].strip()
         assert store.open(attacked).status().state is RunState.DONE
+        network = cli(
+            "train", "--preset", "none", "-s", "data.n=4", "-s", "widths=9", "-s", "epochs=2", "--anyway", "-q"
+        )[1].strip()
         before = len(store.list())
         for command in (
             ("reconstruct", "--model", model),
@@ -191,6 +196,7 @@ class TestRefused:
             ("match", attacked),
             ("study", "circle", "--seeds", "1"),
             ("runs", "repeat", model),
+            ("audit", network, "--data", "cifar10", "--n", "4"),
         ):
             code, _, said = cli(*command)
             assert code == 2, command
@@ -208,6 +214,32 @@ class TestRefused:
         with pytest.raises(InputError, match="anyway=True"):
             rc.match(found, data)
         assert rc.match(found, data, anyway=True).data.n == 6
+
+    @pytest.mark.parametrize("kept", [False, True])
+    def test_by_an_audit_in_the_library(self, store: RunStore, kept: bool) -> None:
+        data = rc.load_data("cifar10", n=4, progress=False)
+        model = rc.train(data, widths=9, epochs=2, progress=False, anyway=True)
+        asked: dict[str, Any] = {"m": 4, "iterations": 2, "progress": False, "store": store if kept else None}
+        with pytest.raises(InputError, match=r"0\.1 GiB are free; make it smaller, or insist with anyway=True"):
+            rc.audit(model, data, **asked)
+        assert store.list("audit") == []
+        assert rc.audit(model, data, anyway=True, **asked).report.leak.of == 4
+
+
+def test_an_audit_takes_what_its_attack_and_its_images_take(store: RunStore) -> None:
+    def config(n: int, m: int) -> AuditConfig:
+        attached = attached_data("cifar10", 1, {"n": n})
+        return AuditConfig(model="model-1", settings=AttackSettings(recipe="fast", m=m), attached=attached)
+
+    network = Architecture((3, 32, 32), (10,), 1)
+    small, many, large = (audit_memory(network, config(*size)) for size in ((50, 100), (2000, 100), (50, 100_000)))
+    assert small is not None
+    assert many is not None
+    assert large is not None
+    assert small < many < large
+    attack = attack_memory(network, AttackSettings(recipe="fast", m=100_000))
+    assert attack is not None
+    assert large >= attack > small
 
 
 def test_what_nobody_can_know_is_not_refused(store: RunStore) -> None:

@@ -6,16 +6,20 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import recon_core as rc
 from recon_core.errors import InputError
 from recon_core.runs.match_cache import MatchCache
 from recon_core.scheduling import queue
 from recon_core.scheduling.queue import submit, tickets
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.files import write_json
+from ui.shared.uploads import keep as keep_upload
 
 Cli = Callable[..., tuple[int, str, str]]
 
@@ -64,6 +68,20 @@ class TestRights:
             assert_private(root)
         assert len(tickets(store.root)) == 1
 
+    @pytest.mark.usefixtures("open_umask")
+    def test_nor_what_the_library_and_uploads_put_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Images and weights from memory, into a store that is not there yet."""
+        monkeypatch.setenv("AFTERIMAGE_STORE", str(tmp_path / "third"))
+        keep_upload(b"some bytes", "npz")
+        data, others = (rc.load_data(torch.rand(8, 1, 4, 4), torch.arange(8) % 2, n=4, progress=False) for _ in "ab")
+        data.config_in(RunStore(tmp_path / "first"))
+        quick: dict[str, Any] = {"m": 4, "iterations": 2, "progress": False, "anyway": True}
+        module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 1))
+        rc.audit(module, data, held_out=others, input_shape=(1, 4, 4), store=tmp_path / "second", **quick)
+        for name in ("first", "second", "third"):
+            assert_private(tmp_path / name)
+        assert {path.name for path in (tmp_path / "second").glob(".[am]*")} == {".arrays", ".models"}
+
     def test_an_old_store_is_closed_by_the_next_change(self, store: RunStore, done_run: Callable[..., Run]) -> None:
         run = done_run()
         for path in store.root.rglob("*"):
@@ -92,7 +110,7 @@ COMMANDS = {
     "reconstruct": ("reconstruct", "--model", "RUN", "--quiet"),
     "match": ("match", "RUN", "--quiet"),
 }
-IN_ROOT = (".lock", ".queue", ".cache", ".uploads")
+IN_ROOT = (".lock", ".queue", ".cache", ".uploads", ".arrays", ".models")
 IN_RUN = (".name.json.tmp", "name.json", "config.json", "log.txt", "metrics.jsonl", "lock", "cancel", "checkpoints")
 
 
@@ -128,7 +146,7 @@ class TestLinks:
         if link.is_dir():
             os.rename(link, tmp_path / "aside")
         link.unlink(missing_ok=True)
-        link.symlink_to(victim if name in (".queue", ".cache", ".uploads", "RUN") else victim / "precious")
+        link.symlink_to(victim if name in (*IN_ROOT[1:], "RUN") else victim / "precious")
         code, out, said = cli(*(word.replace("RUN", run.id) for word in COMMANDS[command]))
         assert untouched(victim)
         assert "precious" not in out

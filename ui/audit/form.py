@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,18 @@ import streamlit as st
 
 from recon_core.auditing.normalisation import NAMES as NORMALISATIONS
 from recon_core.config import Source, parse_config
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
 from recon_core.presets import DATA_PRESETS
 from recon_core.runs.attached import attached_data
 from recon_core.runs.audit import AuditConfig, check_audit, create_audit
-from recon_core.runs.models import MODEL_KINDS, ImportConfig, model_of
+from recon_core.runs.models import MODEL_KINDS, AttackModel, ImportConfig, model_of
 from recon_core.runs.reconstruction import attack_settings
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
 from ui.shared.cached import open_run
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
+from ui.shared.memory import may_start
 from ui.shared.pages import AUDIT
 from ui.shared.pick import pick_run, runs_of
 from ui.shared.runs import show_runs
@@ -52,15 +55,12 @@ def show_form() -> None:
     given = _data_fields()
     with st.expander("Held-out images, normalisation, threshold", icon=":material/tune:"):
         given |= _further_fields()
-    own = {key: given.pop(key) for key in ("threshold", "anyway")}
-    source = given.pop("source")
-    if st.button("Start the audit", key="a-begin", type="primary", icon=":material/policy:"):
+    ready = True
+    with contextlib.suppress(AfterimageError):  # what is missing or wrong is a sentence when it is to start
+        ready = may_start("audit", _config(summary.id, model, given), "a-begin")
+    if st.button("Start the audit", key="a-begin", type="primary", icon=":material/policy:", disabled=not ready):
         with errors_shown():
-            if not source:
-                raise InputError("no images are attached; choose a set, name a folder or upload a file")
-            attached = attached_data(source, model.architecture.outputs, given)
-            values = {"model": summary.id, "settings": attack_settings(model, {}), "attached": attached, **own}
-            config = parse_config(AuditConfig, values)
+            config = _config(summary.id, model, given)
             check_audit(model, config)
             run = create_audit(RunStore(default_root()), config)
             queue.submit(run)
@@ -71,6 +71,17 @@ def show_form() -> None:
     if audits:
         st.subheader("Audits so far", anchor=False)
         show_runs(audits)
+
+
+def _config(run_id: str, model: AttackModel, given: Mapping[str, Any]) -> AuditConfig:
+    """The audit that the form asks for, or a sentence."""
+    own = {key: given[key] for key in ("threshold", "anyway")}
+    if not given["source"]:
+        raise InputError("no images are attached; choose a set, name a folder or upload a file")
+    of_data = {key: value for key, value in given.items() if key not in (*own, "source")}
+    attached = attached_data(given["source"], model.architecture.outputs, of_data)
+    values = {"model": run_id, "settings": attack_settings(model, {}), "attached": attached, **own}
+    return parse_config(AuditConfig, values)
 
 
 def _show_upload() -> None:

@@ -61,7 +61,9 @@ class RunRead(Generic[P, T]):
 
     def __init__(self, read: Callable[Concatenate[Run, P], T], version: Callable[[Run], str], **options: Any) -> None:
         def kept(root: str, run_id: str, version: str, *args: P.args, **kwargs: P.kwargs) -> T:
-            return read(RunStore(Path(root)).open(run_id), *args, **kwargs)
+            run = RunStore(Path(root)).open(run_id)
+            run.refuse_nonsense()
+            return read(run, *args, **kwargs)
 
         self._kept, self._version = _cached(kept, read, **options), version
 

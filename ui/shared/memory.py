@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import streamlit as st
 
@@ -14,9 +16,9 @@ from ui.shared.cached import store_read
 from ui.shared.formatting import plain
 
 
-def may_start(kind: str, config: Frozen, key: str) -> bool:
+def may_start(kind: str, config: Frozen | Mapping[str, Any], key: str) -> bool:
     """Whether its start is to be offered. What would not fit is said with both numbers, and starts if insisted on."""
-    why = shortage(_needed(kind, config.model_dump_json()))
+    why = shortage(_needed(kind, config.model_dump_json() if isinstance(config, Frozen) else json.dumps(dict(config))))
     if why is None:
         return True
     st.warning(f"This is too large for this machine: {plain(why)}. Make it smaller.", icon=":material/memory:")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -14,6 +15,7 @@ from recon_core.store import Run, RunState, RunStore, Status, default_root, depe
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.live import keep_fresh
+from ui.shared.memory import may_start
 from ui.shared.pace import seconds_left, unmixes
 from ui.shared.pages import FORM_PAGES
 from ui.shared.runs import is_active, show_standing, show_state
@@ -67,20 +69,28 @@ def show_actions(run: RunDetails) -> None:
     """Cancel or resume, settings into a form, another name, deletion."""
     if run.lacks_path:
         _show_attaching(run)
+    resumable = run.status.state in _RESUMABLE
+    ready = resumable and may_start(run.kind, run.config, f"resume-{run.id}")
+    ready_here = resumable and bool(_cluster_of(run)) and may_start(run.kind, _here(run.config), f"here-{run.id}")
     with st.container(horizontal=True, gap="small"):
         if is_active(run.status) and st.button("Cancel", key=f"cancel-{run.id}", icon=":material/stop_circle:"):
             _do(lambda: queue.cancel(_open(run.id)), "It had already ended.")
-        if run.status.state in _RESUMABLE and st.button(
-            "Resume", key=f"resume-{run.id}", icon=":material/play_circle:", type="primary"
+        if resumable and st.button(
+            "Resume",
+            key=f"resume-{run.id}",
+            icon=":material/play_circle:",
+            type="primary",
+            disabled=not ready,
         ):
             _do(lambda: queue.resume(_open(run.id)))
         if (
-            run.status.state in _RESUMABLE
+            resumable
             and _cluster_of(run)
             and st.button(
                 "Resume on this machine",
                 key=f"here-{run.id}",
                 icon=":material/computer:",
+                disabled=not ready_here,
                 help="What is left of it is done here, without the cluster.",
             )
         ):
@@ -127,6 +137,11 @@ def _show_deletion(run: RunDetails) -> None:
 def _cluster_of(run: RunDetails) -> str:
     """Where the parts of a search or a study are done, if not here."""
     return str(run.config.get("cluster") or "")
+
+
+def _here(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a search or a study whose parts are done on this machine."""
+    return {**config, "cluster": None}
 
 
 def _resume_here(run: Run) -> None:

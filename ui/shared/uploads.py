@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 import shutil
@@ -18,14 +17,14 @@ from recon_core.kinds import perform
 from recon_core.runs.models import ImportOptions, imported_before
 from recon_core.runs.requests import create_import
 from recon_core.runs.signals import StopFlag
-from recon_core.store import Run, RunStore, default_root
+from recon_core.store import Run, RunStore, default_root, kept
 from recon_core.store.files import explaining, write_atomic
 from recon_core.store.private import private_folder
 from ui.shared.store import forget
 
 MOST_MEGABYTES = 50
 CHECKPOINTS = ("pth", "pt", "th", "safetensors")
-_UPLOADS, _KEPT = ".uploads", ".arrays"
+_UPLOADS = ".uploads"
 _ABANDONED_SECONDS = 3600
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -45,12 +44,7 @@ def take_in(name: str, content: bytes, shape: tuple[int, ...] | None, options: I
 
 def keep(content: bytes, suffix: str) -> Path:
     """The bytes as a file of the store, for a run that reads it later; the same bytes are kept once."""
-    file = default_root() / _KEPT / f"{hashlib.sha256(content).hexdigest()[:32]}.{suffix}"
-    if not file.is_file():
-        with explaining(file):
-            private_folder(file.parent, parents=True)
-            write_atomic(file, [content])
-    return file
+    return kept.keep_content(default_root(), kept.ARRAYS, content, suffix)
 
 
 @contextmanager
