@@ -73,11 +73,11 @@ class TestRights:
         """Images and weights from memory, into a store that is not there yet."""
         monkeypatch.setenv("AFTERIMAGE_STORE", str(tmp_path / "third"))
         keep_upload(b"some bytes", "npz")
-        data, others = (rc.load_data(torch.rand(8, 1, 4, 4), torch.arange(8) % 2, n=4, progress=False) for _ in "ab")
+        data, others = (rc.load_data(torch.rand(8, 1, 12, 12), torch.arange(8) % 2, n=4, progress=False) for _ in "ab")
         data.config_in(RunStore(tmp_path / "first"))
         quick: dict[str, Any] = {"m": 4, "iterations": 2, "progress": False, "anyway": True}
-        module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 1))
-        rc.audit(module, data, held_out=others, input_shape=(1, 4, 4), store=tmp_path / "second", **quick)
+        module = nn.Sequential(nn.Flatten(), nn.Linear(144, 5), nn.ReLU(), nn.Linear(5, 1))
+        rc.audit(module, data, held_out=others, input_shape=(1, 12, 12), store=tmp_path / "second", **quick)
         for name in ("first", "second", "third"):
             assert_private(tmp_path / name)
         assert {path.name for path in (tmp_path / "second").glob(".[am]*")} == {".arrays", ".models"}
