@@ -39,6 +39,7 @@ from recon_core.matching.controls import Evidence, score_mean_image
 from recon_core.matching.membership import exact_interval, membership_test, more_than_chance
 from recon_core.matching.protocol import GOOD_SSIM, Matching, MatchSettings, match
 from recon_core.matching.roc import Roc
+from recon_core.matching.ssim import SsimKind
 from recon_core.version import __version__
 
 Tell = Callable[[str], None]
@@ -223,6 +224,12 @@ def check_kind(
         raise InputError(
             f"an audit is of networks that take images (C, H, W), got inputs of shape {input_shape}; "
             "give input_shape, or use reconstruct and match for points"
+        )
+    smallest = SsimKind.WANG.smallest_side
+    if min(input_shape[1:]) < smallest:
+        raise InputError(
+            f"an audit compares images in windows of {smallest}x{smallest} pixels, and this network takes "
+            f"{_size(input_shape)}; use reconstruct and match with ssim=authors for smaller images"
         )
     if input_shape != shape:
         raise InputError(

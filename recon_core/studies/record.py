@@ -89,10 +89,15 @@ def read_record(run: Run) -> StudyRecord:
         raise _nonsense(run, f"{where}: {' '.join(fault['msg'].split())[:200]}") from None
     for cell in record.cells:
         for name, value in cell.numbers.items():
-            text = isinstance(value, str)
-            if text != (name in _TEXTS) or (not isinstance(value, str) and not abs(value) < _MOST):
+            if not _is_sound(name, value):
                 raise _nonsense(run, f"{cell.id[:40]}: {name[:40]} is {str(value)[:40]}")
     return replace(record, cells=tuple(map(_with_current_names, record.cells)))
+
+
+def _is_sound(name: str, value: float | str) -> bool:
+    if isinstance(value, str):
+        return name in _TEXTS
+    return name not in _TEXTS and abs(value) < _MOST
 
 
 def _with_current_names(cell: CellRecord) -> CellRecord:

@@ -249,6 +249,8 @@ def test_shapes_and_classes_are_checked_before_the_attack(store: RunStore, forei
     ):
         with pytest.raises(InputError, match=sentence):
             check_audit(model_of(model), asked(model, foreign.photos, **values))
+    with pytest.raises(InputError, match=r"in windows of 11x11 pixels, and this network takes 3x8x8"):
+        check_kind((3, 8, 8), 1, (3, 8, 8), ("a", "b"), Task.BINARY)
     with pytest.raises(InputError, match=r"has one output, so two classes, and the attached images have 10 classes"):
         check_kind((1, 28, 28), 1, (1, 28, 28), tuple("0123456789"), Task.MULTICLASS)
 
