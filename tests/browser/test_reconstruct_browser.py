@@ -152,7 +152,7 @@ def test_a_finished_attack_is_readable_and_fits(dashboard, visit, filled, scheme
     expect(page.get_by_text("40 of 40 candidates as the run left them")).to_be_visible()
     expect(candidates(page).get_by_role("button", name=re.compile(r"^candidate \d+$"))).to_have_count(40)
     expect(page.locator(".js-plotly-plot")).to_have_count(2)
-    compared = page.locator("[class*=st-key-r-tiles-]").get_by_role(
+    compared = page.locator("[class*=st-key-r-card-]").get_by_role(
         "group", name=re.compile(r"^\d+ of [\d,]+ candidates$")
     )
     expect(compared).to_have_count(3)

@@ -10,12 +10,14 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from recon_core.attacks import FastSettings
+from recon_core.attacks.settings import Prior
 from recon_core.config import parse_config
 from recon_core.kinds import perform
 from recon_core.models import Architecture, build_network
 from recon_core.runs import StopFlag
 from recon_core.runs.attack_request import attack_request, baseline_request
 from recon_core.runs.models import model_of
+from recon_core.runs.prior_runs import with_prior
 from recon_core.runs.reconstruction import Baseline, ReconstructConfig, usual_candidates
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.requests import create_requested, search_request
@@ -321,6 +323,39 @@ class TestFinishedRun:
         asked = parse_config(ReconstructConfig, untrained.config)
         assert asked.baseline is Baseline.UNTRAINED
         assert asked.settings == parse_config(ReconstructConfig, run.config).settings
+
+    def test_priors_stand_side_by_side_and_the_missing_ones_are_one_click_away(
+        self, filled: RunStore, submitted: list[Run]
+    ) -> None:
+        model = only(filled, "train")
+        request = attack_request(model, model_of(model), "copies", QUICK, False)
+        run = create_requested(filled, model_of(model), request)
+        assert perform(run, StopFlag()) is RunState.DONE
+        app = visit(run=run.id)
+        assert "**Natural images** · this run" in texts(app)
+        assert texts(app).count("Not run yet.") == 2
+        app.button(key="r-priors-run").click().run()
+        asked = {
+            config.settings.prior: config for config in (parse_config(ReconstructConfig, r.config) for r in submitted)
+        }
+        assert set(asked) == {Prior.OFF, Prior.BOX}
+        for prior, config in asked.items():
+            assert config == with_prior(request, prior)
+        for other in submitted:
+            assert perform(other, StopFlag()) is RunState.DONE
+        app = visit(run=run.id)
+        assert "Not run yet." not in texts(app)
+        assert not [button for button in app.button if button.key == "r-priors-run"]
+        assert {button.key for button in app.button} >= {"r-open-prior-off", "r-open-prior-box"}
+        # Another seed is another attack.
+        other = create_requested(
+            filled, model_of(model), attack_request(model, model_of(model), "copies", QUICK | {"seed": "1"}, False)
+        )
+        assert perform(other, StopFlag()) is RunState.DONE
+        assert texts(visit(run=other.id)).count("Not run yet.") == 2
+
+    def test_an_attack_without_a_choice_of_prior_has_none_beside_it(self, filled: RunStore) -> None:
+        assert "What the prior does" not in texts(visit(run=only(filled, "reconstruct").id))
 
     def test_planar_runs_show_points_and_radii(self, store: RunStore) -> None:
         values = {

@@ -6,22 +6,18 @@ import streamlit as st
 
 from recon_core.attacks import AttackSettings
 from recon_core.config import parse_config
-from recon_core.plots.attack import plot_candidate_points
 from recon_core.runs.attack_request import baseline_request, baselines_of
 from recon_core.runs.reconstruction import Baseline
 from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from recon_core.studies.requests import create_requested
 from recon_core.views.live_reconstruction import TileOrder, Truth
-from ui.reconstruct.cached import attack_model, counted, picture, picture_key, truth
-from ui.reconstruct.counts import conditions_in_short, count_in_short
-from ui.reconstruct.tiles import show_tiles
+from ui.reconstruct.cached import attack_model, truth
+from ui.reconstruct.cards import card_columns, offer_to_open, show_conditions, show_result, show_run
 from ui.shared.cached import open_run
 from ui.shared.faults import errors_shown
-from ui.shared.figures import on_page
-from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
-from ui.shared.runs import is_active, show_progress, show_state
+from ui.shared.runs import is_active
 from ui.shared.store import RunDetails, baseline_of, forget, recent_runs, run_details
 
 WORDS = {
@@ -33,10 +29,6 @@ WORDS = {
         "The same attack on the network before training: what chance gives.",
     ),
 }
-_TILES, _COLUMNS = 30, 6
-_POINTS_HEIGHT = 260
-# Fewer in a row where their words would break.
-_CARDS = "<style>.st-key-r-cards [data-testid=stColumn] { min-width: 10.5rem; }</style>"
 
 
 def show_baselines(model_id: str, run_id: str | None = None) -> None:
@@ -50,34 +42,22 @@ def show_baselines(model_id: str, run_id: str | None = None) -> None:
         run = None if run_id is None else run_details(run_id)
         itself = run is not None and run.config.get("baseline") is None
         kinds = baselines_of(attack_model(model_id))
-        st.html(_CARDS)
-        with st.container(key="r-cards"):
-            columns = st.columns(len(kinds) + itself)
+        columns = card_columns(len(kinds) + itself, key="r-cards")
         known = found()
         if run is not None and itself:
             with columns[0], st.container(border=True):
                 st.markdown("**This reconstruction**")
                 st.caption("The same candidates, those that agree most with another one first.")
-                _show_result(run.id, model_id, final=not is_active(run.status), order=TileOrder.AGREEMENT)
+                final = not is_active(run.status)
+                show_result(run.id, model_id, final=final, order=TileOrder.AGREEMENT, key="r-card-itself")
         for column, kind in zip(columns[itself:], kinds, strict=True):
             with column, st.container(border=True):
                 _show_baseline(model_id, kind, known.get(kind), None if run is None or not itself else run)
         if truth(model_id) is Truth.AT_HAND:
             done = [known[kind].id for kind in kinds if kind in known and known[kind].status.state is RunState.DONE]
-            _show_conditions(model_id, done)
+            show_conditions(model_id, done)
 
     keep_fresh(show, lambda: any(is_active(run.status) for run in found().values()))
-
-
-def _show_conditions(model_id: str, run_ids: list[str]) -> None:
-    """Once for all columns, what the counts in them rest on."""
-    for run_id in run_ids:
-        key = picture_key(run_id)
-        scored = None if key is None else counted(model_id, key, final=True)
-        text = "" if scored is None else conditions_in_short(scored.count)
-        if text:
-            st.caption(plain(f"Counts use the training data, which the attack never sees. {text}"))
-            return
 
 
 def newest_baselines(model_id: str) -> dict[Baseline, RunSummary]:
@@ -99,14 +79,8 @@ def _show_baseline(model_id: str, kind: Baseline, known: RunSummary | None, besi
         if st.button("Compute", key=f"r-baseline-{kind}", icon=":material/play_arrow:"):
             _start(model_id, kind, beside)
         return
-    if known.status.state is RunState.DONE:
-        _show_result(known.id, model_id, final=True, order=TileOrder.MULTIPLIER)
-    else:
-        show_state(known.status.state)
-        show_progress(known.status)
-    if st.button("Open", key=f"r-open-{kind}", type="tertiary", icon=":material/open_in_full:"):
-        st.query_params["run"] = known.id
-        st.rerun()
+    show_run(known, model_id, TileOrder.MULTIPLIER, key=f"r-card-{kind}")
+    offer_to_open(known.id, key=f"r-open-{kind}")
 
 
 def _start(model_id: str, kind: Baseline, beside: RunDetails | None) -> None:
@@ -119,21 +93,3 @@ def _start(model_id: str, kind: Baseline, beside: RunDetails | None) -> None:
         queue.submit(create_requested(RunStore(default_root()), model, request))
         forget()
         st.rerun()
-
-
-def _show_result(run_id: str, model_id: str, *, final: bool, order: TileOrder) -> None:
-    key = picture_key(run_id)
-    found = None if key is None else picture(key)
-    if key is None or found is None:
-        st.caption("Nothing to see yet.")
-        return
-    if found.planar:
-        drawn = plot_candidate_points(found.candidates, found.labels, found.multipliers, None)
-        for update in (drawn.update_xaxes, drawn.update_yaxes):
-            update(title=None, showticklabels=False, ticks="")
-        drawn.update_layout(showlegend=False, margin={"l": 8, "b": 8})
-        st.plotly_chart(on_page(drawn, height=_POINTS_HEIGHT), key=f"r-points-{run_id}", width="stretch")
-    else:
-        show_tiles(key, order, _TILES, _COLUMNS, model_id=model_id, opens=final, key=f"r-tiles-{run_id}")
-    if truth(model_id) is Truth.AT_HAND and (scored := counted(model_id, key, final=final)) is not None:
-        st.caption(f":material/visibility_off: {plain(count_in_short(scored.count, found.total))}")

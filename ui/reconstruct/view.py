@@ -27,6 +27,7 @@ from ui.reconstruct.cached import (
     truth,
 )
 from ui.reconstruct.counts import SCORED, show_count
+from ui.reconstruct.priors import show_priors
 from ui.reconstruct.search import show_search
 from ui.reconstruct.tiles import show_tiles
 from ui.shared.figures import show_figure
@@ -65,6 +66,7 @@ def show_reconstruction() -> None:
         _offer_match(run, model_id)
     show_run_page(run, lambda now: _show(now, model_id))
     if model_id is not None:
+        show_priors(model_id, run.id)
         show_baselines(model_id, run.id)
 
 
