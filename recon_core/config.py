@@ -352,7 +352,12 @@ def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
         return f"{key}: {message}" if key else message
     if fault["type"] == "missing":
         return f"{key} is missing"
-    return f"{key} must be {message.removeprefix('Input should be ')}, got {_shown(fault['input'])}"
+    return f"{key} must be {requirement(message)}, got {_shown(fault['input'])}"
+
+
+def requirement(message: str) -> str:
+    """What pydantic asks of a value, without the reason why it was refused: 'a valid integer'."""
+    return message.removeprefix("Input should be ").partition(", unable to parse")[0]
 
 
 def _shown(value: object) -> str:

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from recon_core.store import RunState, RunStore
+from recon_core.studies.catalogue import CATALOGUE
 from tests.processes import wait_for
 
 PROJECT = Path(__file__).parents[1]
@@ -177,3 +178,46 @@ def test_a_killed_run_shows_as_interrupted(process: subprocess.Popen[str], tmp_p
     process.communicate(timeout=120)
     assert store.open(run_id).status().state is RunState.INTERRUPTED
     assert [problem.run_id for problem in store.check()] == [run_id]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "--size", "big"], "error: --size must be 'quick' or 'paper', got 'big'"),
+        (["match", "match-1", "--threshold", "x"], "error: --threshold must be a valid number, got 'x'"),
+        (["match", "match-1", "-B", "x"], "error: --merge-factor must be a valid number, got 'x'"),
+        (["dashboard", "--port", "99999"], "error: --port must be less than or equal to 65535, got '99999'"),
+        (["train", "--set", "n=abc"], "error: data.n must be a valid integer, got 'abc'"),
+        (["reconstruct"], "error: missing option '--model'; see "),
+        (["trian"], "error: no such command 'trian'; did you mean 'train'?"),
+        (["train", "--nope"], "error: no such option: --nope (Possible options: --name); see "),
+        (["runs", "show", "a", "b"], "error: too many arguments: (b); see "),
+    ],
+)
+def test_a_fault_of_the_command_line_is_one_sentence_with_value_and_fix(
+    cli, arguments: list[str], sentence: str
+) -> None:
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith(sentence)
+
+
+def test_no_command_shows_the_help(cli) -> None:
+    code, out, err = cli()
+    assert code == 2
+    assert "Usage:" in out + err
+    assert "error:" not in out + err
+
+
+def test_studies_are_listed_whole_on_a_narrow_terminal(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = cli("study", "--list")[1]
+    assert "…" not in listed
+    assert all(f"{name} " in listed for name in CATALOGUE)
+
+
+def test_help_wraps_at_the_terminal_only(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    shown = cli("train", "--help")[1]
+    assert "Ctrl-C leaves a run that `runs resume` continues." in shown

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from recon_core.cli import audit, dashboard, match, places, reconstruct, runs, study, training
 from recon_core.cli.console import complain
+from recon_core.cli.usage import usage_sentence
 from recon_core.errors import AfterimageError, InputError
 from recon_core.version import __version__
 
@@ -24,22 +28,30 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Afterimage: train a classifier, then draw its training images back out of its weights.",
+    help="Afterimage: train a classifier, then reconstruct its training images from its weights.",
 )
-app.command("dashboard")(dashboard.dashboard)
-app.command("train")(training.train)
-app.command("presets")(training.presets)
-app.command("import-model")(reconstruct.import_model)
-app.command("attacks")(reconstruct.attacks)
-app.command("reconstruct")(reconstruct.reconstruct)
-app.command("baseline")(reconstruct.baseline)
-app.command("search")(reconstruct.search)
-app.command("match")(match.match)
-app.command("audit")(audit.audit)
-app.command("study")(study.study)
-app.command("report")(study.report)
-app.command("results")(study.results)
-app.command("cluster")(places.cluster)
+
+
+def _add(name: str, command: Callable[..., None]) -> None:
+    """Register a command. Lines of its docstring are joined, so that help wraps them at the width of the terminal."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
+
+
+_add("dashboard", dashboard.dashboard)
+_add("train", training.train)
+_add("presets", training.presets)
+_add("import-model", reconstruct.import_model)
+_add("attacks", reconstruct.attacks)
+_add("reconstruct", reconstruct.reconstruct)
+_add("baseline", reconstruct.baseline)
+_add("search", reconstruct.search)
+_add("match", match.match)
+_add("audit", audit.audit)
+_add("study", study.study)
+_add("report", study.report)
+_add("results", study.results)
+_add("cluster", places.cluster)
 app.add_typer(runs.app, name="runs")
 
 
@@ -53,10 +65,10 @@ def _print_version(asked: bool) -> None:
 def options(
     context: typer.Context,
     store: Annotated[
-        Path | None, typer.Option(envvar="AFTERIMAGE_STORE", help="Folder of the runs.", show_default="runs")
+        Path | None, typer.Option(envvar="AFTERIMAGE_STORE", help="Folder in which runs are kept.", show_default="runs")
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of every command."""
@@ -86,9 +98,14 @@ def main() -> None:
     """Run the command line; a request that cannot be met ends with one sentence and exit code 2."""
     try:
         try:
-            app(standalone_mode=True)
+            code = app(standalone_mode=False)
         finally:
             _flush()
+        sys.exit(code)
+    except TyperException as error:
+        if sentence := usage_sentence(error):
+            complain(sentence)
+        sys.exit(2)
     except InputError as error:
         complain(str(error))
         sys.exit(2)

@@ -46,13 +46,16 @@ def audit(
         ),
     ],
     n: Annotated[
-        int | None, typer.Option("--n", help="Training images in all.", show_default="all of a folder")
+        int | None,
+        typer.Option("--n", help="Number of training images, all classes together.", show_default="all of a folder"),
     ] = None,
-    per_class: Annotated[int | None, typer.Option(help="Training images of each class.")] = None,
+    per_class: Annotated[int | None, typer.Option(help="Number of training images of each class.")] = None,
     partition: Annotated[
-        str | None, typer.Option(help="Two sides: odd-even, animals-vehicles, faces, or 'a,b|c,d'.")
+        str | None, typer.Option(help="Split into two classes: odd-even, animals-vehicles, faces, or 'a,b|c,d'.")
     ] = None,
-    classes: Annotated[str | None, typer.Option(help="Classes in the order of the outputs: 'cat,dog,...'.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Classes in the order of the model's outputs: 'cat,dog,...'.")
+    ] = None,
     selected: Annotated[
         list[str] | None,
         typer.Option("--data-set", "-d", metavar="KEY=VALUE", help="Any other setting of the data. Repeatable."),
@@ -62,7 +65,7 @@ def audit(
         typer.Option(metavar="FOLDER|NPZ", help="Images of the same classes that it was not trained on."),
     ] = None,
     normalisation: Annotated[
-        str, typer.Option(help="How pixels became inputs: auto, centred, unit, symmetric, channels, imagenet, ...")
+        str, typer.Option(help="How pixels were normalised: auto, centred, unit, symmetric, channels, imagenet, ...")
     ] = "auto",
     mean: Annotated[str | None, typer.Option(help="Subtracted from pixels in [0, 1]: 0.5 or 0.49,0.48,0.45.")] = None,
     std: Annotated[str | None, typer.Option(help="Pixels are divided by it: 0.5 or 0.25,0.24,0.26.")] = None,
@@ -71,7 +74,7 @@ def audit(
         bool,
         typer.Option(
             "--anyway",
-            help="Count although the images do not look like the training set, start although memory may be short.",
+            help="Count even if the images do not look like the training set; start even if memory may run out.",
         ),
     ] = False,
     fail_above: Annotated[
@@ -91,7 +94,7 @@ def audit(
     name: NameOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Attack a model without any data, then count which of its training images came back, against chance.
+    """Attack a model without any data, then count the reconstructed training images against chance.
 
     Exit code 0: judged, and at most K images came back; 1: more than K; 2: bad input, a set that is not its training
     set among it; 130: interrupted, and `runs resume` continues it.

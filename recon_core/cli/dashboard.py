@@ -15,10 +15,10 @@ from recon_core.store.store import STORE_VARIABLE
 
 def dashboard(
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where it listens, on this machine only.")] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on this machine (127.0.0.1).")] = 8501,
     headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser.")] = False,
 ) -> None:
-    """Open the dashboard on the runs of this folder; Ctrl-C ends it, and runs go on."""
+    """Open the dashboard in a browser. Ctrl-C stops it; runs that are at work continue."""
     arguments = ["streamlit", "run", str(project_file("serve.py")), "--server.port", str(port)]
     arguments += ["--server.headless", "true"] if headless else []
     os.environ[STORE_VARIABLE] = str(store_of(context).root.absolute())

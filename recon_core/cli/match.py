@@ -23,7 +23,8 @@ def match(
     runs: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...", help="Reconstruct or search runs of one model; or one match run, to change its settings."
+            metavar="RUN",
+            help="Reconstruct or search runs of one model; or one match run, to match again with other settings.",
         ),
     ],
     untrained: Annotated[
@@ -34,34 +35,54 @@ def match(
     ] = None,
     merge_factor: Annotated[
         float | None,
-        typer.Option("--merge-factor", "-B", help="The papers' B.", show_default="1.1, convolutional models 1.5"),
+        typer.Option(
+            "--merge-factor",
+            "-B",
+            help="Merge factor B: candidates up to B times as far as the nearest are merged.",
+            show_default="1.1, convolutional models 1.5",
+        ),
     ] = None,
-    protocol: Annotated[str | None, typer.Option(help="buzaglo or haim.", show_default="buzaglo")] = None,
-    ssim: Annotated[str | None, typer.Option(help="wang or authors.", show_default="wang")] = None,
-    vote: Annotated[str | None, typer.Option(help="mean, median or best.", show_default="mean")] = None,
-    assignment: Annotated[str | None, typer.Option(help="free, exclusive or one-to-one.", show_default="free")] = None,
-    search_size: Annotated[str | None, typer.Option(help="full, half or quarter.", show_default="full")] = None,
-    ncc_share: Annotated[float | None, typer.Option(help="Protocol haim only.", show_default="0.9")] = None,
-    max_merged: Annotated[int | None, typer.Option(help="Candidates merged into one at most.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Matching protocol: buzaglo or haim.", show_default="buzaglo")
+    ] = None,
+    ssim: Annotated[
+        str | None, typer.Option(help="SSIM window: wang (11x11) or authors (3x3).", show_default="wang")
+    ] = None,
+    vote: Annotated[
+        str | None, typer.Option(help="How merged candidates are combined: mean, median or best.", show_default="mean")
+    ] = None,
+    assignment: Annotated[
+        str | None, typer.Option(help="Who may share a candidate: free, exclusive or one-to-one.", show_default="free")
+    ] = None,
+    search_size: Annotated[
+        str | None, typer.Option(help="Image size for the search: full, half or quarter.", show_default="full")
+    ] = None,
+    ncc_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Protocol haim: merge candidates above this share of the best correlation.", show_default="0.9"
+        ),
+    ] = None,
+    max_merged: Annotated[int | None, typer.Option(help="Largest number of candidates merged into one.")] = None,
     multiplier_share: Annotated[
         float | None,
         typer.Option(help="Points: drop candidates below this part of the largest multiplier.", show_default="0.05"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default="auto")] = None,
+    device: Annotated[str | None, typer.Option(help="Device: auto, cpu, cuda or mps.", show_default="auto")] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the table, the grid and the figures there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Export the table, the grid and the figures into this folder.")
     ] = None,
     pairs: Annotated[int, typer.Option(help="Pairs in the exported grid, best first.")] = 40,
     static: Annotated[
         bool, typer.Option(help="Export figures as PNG, SVG and PDF as well; takes a browser and some seconds.")
     ] = True,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the run.")] = None,
     anyway: AnywayOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")] = False,
 ) -> None:
     """Match candidates with the training images and count what leaked, with the chance level beside the count.
 
-    Neighbours are kept: another threshold or merge factor does not search again.
+    Nearest neighbours are cached: matching again with another threshold or merge factor is fast.
     """
     given = {
         "untrained": untrained,

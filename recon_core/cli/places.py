@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from recon_core.scheduling import Places
 
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", help="Runs at once.", show_default="one for each core or GPU")
+    int | None, typer.Option("--workers", help="Number of runs at once.", show_default="one for each core or GPU")
 ]
 ClusterOption = Annotated[
     str | None,
@@ -23,7 +23,7 @@ ClusterOption = Annotated[
         "--cluster",
         metavar="ADDRESS",
         envvar="AFTERIMAGE_CLUSTER",
-        help="A Ray cluster: auto, host:6379 or ray://host:10001. Or none.",
+        help="A Ray cluster: auto, host:6379 or ray://host:10001; none for this machine.",
     ),
 ]
 CpusOption = Annotated[
@@ -33,9 +33,7 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-run", help="GPUs for each run on a cluster; 0.25 lets four share one.", show_default="0"),
 ]
-AnywayOption = Annotated[
-    bool, typer.Option("--anyway", help="Start although there may not be enough memory on this machine.")
-]
+AnywayOption = Annotated[bool, typer.Option("--anyway", help="Start even if this machine may not have enough memory.")]
 
 
 def used(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,10 +56,13 @@ def check_cluster(places: Places) -> None:
 
 def cluster(
     address: Annotated[
-        str, typer.Argument(envvar="AFTERIMAGE_CLUSTER", help="auto, host:6379, or ray://host:10001.")
+        str,
+        typer.Argument(
+            envvar="AFTERIMAGE_CLUSTER", help="Address of the cluster: auto, host:6379 or ray://host:10001."
+        ),
     ] = "auto",
 ) -> None:
-    """Look at a Ray cluster: its nodes, and whether runs can be done on each of them."""
+    """List the nodes of a Ray cluster and check that each of them can perform runs."""
     from recon_core.kinds import load_all
     from recon_core.scheduling.nodes import look_at
 

@@ -36,39 +36,50 @@ _WEIGHT_FILES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".th")
 ModelOption = Annotated[
     str, typer.Option("--model", metavar="RUN|FILE", help="A trained run, or somebody else's .safetensors or .pth.")
 ]
-ActivationOption = Annotated[str | None, typer.Option(help="relu, leaky_relu or gelu.", show_default="relu")]
+ActivationOption = Annotated[
+    str | None, typer.Option(help="Activation of the model: relu, leaky_relu or gelu.", show_default="relu")
+]
 LayoutOption = Annotated[
-    str | None, typer.Option(help="Of convolutions, e.g. 'conv(padding=1), relu, max(2), flatten, dense'.")
+    str | None,
+    typer.Option(help="Layers of a convolutional model, e.g. 'conv(padding=1), relu, max(2), flatten, dense'."),
 ]
 ShapeOption = Annotated[
-    str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where a file does not tell.")
+    str | None, typer.Option(metavar="C,H,W", help="Shape of the inputs, where it does not follow from the file.")
 ]
 RecipeOption = Annotated[
-    str | None, typer.Option(help="Which attack; see [b]attacks[/b].", show_default="copies for images, else fast")
+    str | None, typer.Option(help="The attack; [b]attacks[/b] lists them.", show_default="copies for images, else fast")
 ]
 PresetOption = Annotated[str | None, typer.Option("--preset", "-p", help="Hyper-parameters the authors released.")]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, e.g. alpha=150. Repeatable."),
 ]
-CountOption = Annotated[int | None, typer.Option("--m", help="Candidates; at least twice the training samples.")]
-NameOption = Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")]
+CountOption = Annotated[
+    int | None, typer.Option("--m", help="Number of candidates; at least twice that of the training samples.")
+]
+NameOption = Annotated[str | None, typer.Option("--name", "-n", help="Name of the run.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")]
 
 
 def import_model(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A state dict of torch.save, or .safetensors.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A state dict saved by torch.save, or a .safetensors file.")
+    ],
     input_shape: ShapeOption = None,
     activation: ActivationOption = None,
     layout: LayoutOption = None,
-    mean: Annotated[str | None, typer.Option(metavar="R,G,B", help="Subtracted from pixels in 0 to 1.")] = None,
-    std: Annotated[str | None, typer.Option(metavar="R,G,B", help="What pixels were then divided by.")] = None,
+    mean: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Mean that was subtracted from pixels in [0, 1].")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(metavar="R,G,B", help="Standard deviation by which pixels were then divided.")
+    ] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B,...", help="Names of the outputs, in order.")] = None,
     name: NameOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Take somebody else's weights into the store; what was inferred is said. Nothing in the file is run."""
+    """Import a checkpoint into the store and print what was inferred from it. Nothing in the file is executed."""
     from recon_core.config import parse_config
     from recon_core.runs.models import ImportOptions, read_foreign
     from recon_core.runs.requests import create_import
@@ -82,9 +93,9 @@ def import_model(
 
 def attacks(
     name: Annotated[str | None, typer.Argument(help="Show the settings of one attack.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the attacks that --recipe takes, or what can be set of one of them."""
+    """List the attacks for --recipe, or the settings of one of them."""
     from recon_core.attacks import ATTACKS, find_attack
 
     shown = list(ATTACKS.values()) if name is None else [find_attack(name)]
@@ -115,7 +126,9 @@ def reconstruct(
     recipe: RecipeOption = None,
     preset: PresetOption = None,
     m: CountOption = None,
-    seeds: Annotated[int | None, typer.Option(help="Starts; their candidates are pooled.", show_default="1")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of random starts, whose candidates are pooled.", show_default="1")
+    ] = None,
     settings: SettingsOption = None,
     known_init: Annotated[
         bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
@@ -125,7 +138,7 @@ def reconstruct(
     anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Draw candidates for the training samples out of a model's weights. No training data is read.
+    """Reconstruct training samples from a model's weights. No training data is read.
 
     Settings come from the preset, then the options, then --set; later ones win. Ctrl-C leaves a run that
     `runs resume` continues.
@@ -151,17 +164,19 @@ def reconstruct(
 def baseline(
     context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="RUN|FILE", help="A trained run, or somebody else's weights.")],
-    kind: Annotated[str, typer.Option(help="inversion, weights, kernels or untrained.")],
+    kind: Annotated[str, typer.Option(help="Which baseline: inversion, weights, kernels or untrained.")],
     recipe: RecipeOption = None,
     m: CountOption = None,
     settings: SettingsOption = None,
-    ranges: Annotated[str, typer.Option(help="What inversion draws from: inversion or reconstruction.")] = "inversion",
+    ranges: Annotated[
+        str, typer.Option(help="Ranges that inversion draws from: inversion or reconstruction.")
+    ] = "inversion",
     input_shape: ShapeOption = None,
     name: NameOption = None,
     anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What the papers compare with: model inversion, first-layer weights, kernels, or an untrained network."""
+    """Run a baseline: model inversion, first-layer weights, kernels, or the attack on an untrained network."""
     from recon_core.config import parse_config
     from recon_core.runs.reconstruction import (
         INVERSION_STEPS,
@@ -190,15 +205,15 @@ def baseline(
 def search(
     context: typer.Context,
     model: ModelOption,
-    trials: Annotated[int, typer.Option(help="Attacks to make.")] = 100,
-    sampler: Annotated[str, typer.Option(help="random, tpe or halving.")] = "tpe",
-    ranges: Annotated[str, typer.Option(help="Whose: haim2022 or buzaglo2023.")] = "haim2022",
-    iterations: Annotated[int | None, typer.Option(help="Of each attack.", show_default="5000")] = None,
+    trials: Annotated[int, typer.Option(help="Number of attacks.")] = 100,
+    sampler: Annotated[str, typer.Option(help="How hyper-parameters are drawn: random, tpe or halving.")] = "tpe",
+    ranges: Annotated[str, typer.Option(help="Ranges to search: haim2022 or buzaglo2023.")] = "haim2022",
+    iterations: Annotated[int | None, typer.Option(help="Iterations of each attack.", show_default="5000")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Attack of each trial; see [b]attacks[/b].", show_default="paper")
+        str | None, typer.Option(help="The attack of each trial; [b]attacks[/b] lists them.", show_default="paper")
     ] = None,
     m: CountOption = None,
-    seed: Annotated[int, typer.Option(help="Of the numbers drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for drawing hyper-parameters.")] = 0,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
     cpus: CpusOption = None,
@@ -207,7 +222,7 @@ def search(
         str | None,
         typer.Option(
             metavar="URL",
-            help="A database for the trials, e.g. postgresql+psycopg://me@host/db.",
+            help="Database for the trials, e.g. postgresql+psycopg://me@host/db.",
             show_default="a journal in the run",
         ),
     ] = None,
@@ -223,7 +238,7 @@ def search(
     anyway: AnywayOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Attack many times over the papers' ranges of lr_x, x_init_scale, lam_min and alpha; all candidates are pooled.
+    """Search the papers' ranges of lr_x, x_init_scale, lam_min and alpha; the candidates of all attacks are pooled.
 
     Trials are judged by the residual they end with, never by the truth. Attacks are the papers' recipe in closed
     form and float32 unless --set says otherwise. Ctrl-C leaves a run that `runs resume` continues.

@@ -25,7 +25,7 @@ from recon_core.runs.terminal import one_line
 from recon_core.runs.titles import titles
 from recon_core.store import Run, RunState, RunSummary
 
-app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export and look after runs.")
+app = typer.Typer(no_args_is_help=True, help="List, show, resume, repeat, export, import and delete runs.")
 
 _COLOURS = {
     RunState.DONE: "green",
@@ -44,10 +44,13 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id; see [b]ru
 @app.command("list")
 def list_runs(
     context: typer.Context,
-    kind: Annotated[str | None, typer.Option(help="Only runs of this kind.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Only runs of this kind: train, model, reconstruct, search, match, audit or study."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """All runs, newest first."""
+    """List all runs, newest first."""
     gc.disable()  # garbage collection would walk thousands of summaries again and again while they are read
     try:
         found = store_of(context).list(kind)
@@ -106,9 +109,9 @@ def _fitted(text: str, width: int) -> str:
 def show(
     context: typer.Context,
     run_id: RunId,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """One run: settings, state, results, the last lines of its log, the command that repeats it."""
+    """Show one run: settings, state, results, the last lines of its log, the command that repeats it."""
     run = store_of(context).open(run_id)
     status, imported = run.status(), run.imported
     whole = {
@@ -170,14 +173,16 @@ def resume(
     workers: WorkersOption = None,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Go on there; none for this machine.", show_default="as before"),
+        typer.Option(
+            metavar="ADDRESS", help="Resume on this Ray cluster; none for this machine.", show_default="as before"
+        ),
     ] = None,
     cpus: CpusOption = None,
     gpus: GpusOption = None,
     anyway: AnywayOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")] = False,
 ) -> None:
-    """Go on with a run that was stopped, killed or failed, from its last checkpoint."""
+    """Resume a run that was stopped, killed or failed from its last checkpoint."""
     from recon_core.cli.training import perform_and_report
     from recon_core.scheduling import move
     from recon_core.scheduling.memory import refuse_shortage
@@ -195,9 +200,9 @@ def repeat(
     context: typer.Context,
     run_id: RunId,
     anyway: AnywayOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")] = False,
 ) -> None:
-    """Do a run's work once more, as a new run."""
+    """Repeat a run with the same settings, as a new run."""
     from recon_core.cli.training import perform_and_report
     from recon_core.scheduling.memory import refuse_shortage
     from recon_core.studies.needs import memory_of
@@ -215,16 +220,16 @@ def repeat(
 def attach(
     context: typer.Context,
     run_id: RunId,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file that it is to read.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file for the run to read.")],
 ) -> None:
-    """Give an imported run images, or a checkpoint, of this machine: the sender's path was left out at import."""
+    """Attach images or a checkpoint of this machine to an imported run, whose own path was removed at import."""
     store_of(context).attach(run_id, path)
     out().print(f"{run_id} now reads {path.absolute()}", markup=False)
 
 
 @app.command()
 def cancel(context: typer.Context, run_id: RunId) -> None:
-    """Ask a running run to stop; it writes a checkpoint first and can be resumed."""
+    """Stop a run, or take it out of the queue. It writes a checkpoint first and can be resumed."""
     run = store_of(context).open(run_id)
     if run.request_cancel():
         out().print(f"asked {run_id} to stop")
@@ -234,7 +239,7 @@ def cancel(context: typer.Context, run_id: RunId) -> None:
 
 @app.command()
 def rename(context: typer.Context, run_id: RunId, name: str) -> None:
-    """Give a run another name."""
+    """Rename a run."""
     store_of(context).rename(run_id, name)
     out().print(f"{run_id} is now called {name.strip()!r}", markup=False)
 
@@ -243,9 +248,9 @@ def rename(context: typer.Context, run_id: RunId, name: str) -> None:
 def delete(
     context: typer.Context,
     run_id: RunId,
-    with_dependents: Annotated[bool, typer.Option(help="Also delete the runs made from it.")] = False,
+    with_dependents: Annotated[bool, typer.Option(help="Delete the runs that depend on it too.")] = False,
 ) -> None:
-    """Delete a run for good; runs made from it are named first."""
+    """Delete a run permanently. Refused, and the runs named, while other runs depend on it."""
     store_of(context).delete(run_id, with_dependents=with_dependents)
     out().print(f"deleted {run_id}")
 
@@ -254,16 +259,16 @@ def delete(
 def export(
     context: typer.Context,
     run_id: RunId,
-    target: Annotated[Path | None, typer.Option("--to", help="The zip to write.", show_default="RUN.zip")] = None,
+    target: Annotated[Path | None, typer.Option("--to", help="The zip file to write.", show_default="RUN.zip")] = None,
 ) -> None:
-    """Write a run, and the runs it was made from, into a zip."""
+    """Export a run, with the runs it was made from, to a zip file."""
     path = store_of(context).export(run_id, target or Path(f"{run_id}.zip"))
     out().print(str(path))
 
 
 @app.command("import")
 def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(metavar="ZIP")]) -> None:
-    """Take the runs of an exported zip into the store."""
+    """Import the runs of an exported zip file into the store."""
     from recon_core.kinds import import_zip
 
     for run in import_zip(store_of(context), archive):
@@ -277,7 +282,7 @@ def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(
 
 @app.command()
 def check(context: typer.Context) -> None:
-    """List what is wrong in the store; exit code 1 if anything is."""
+    """Check the store for damaged runs; exit code 1 if there are any problems."""
     problems = store_of(context).check()
     for problem in problems:
         complain(f"{problem.run_id}: {problem.sentence}")

@@ -45,21 +45,26 @@ def study(
             "seed, hours. full: as the papers, for a GPU."
         ),
     ] = "quick",
-    listing: Annotated[bool, typer.Option("--list", help="All studies, with estimated times on this machine.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="How many of each model.", show_default="the study's")] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="VALUE", help="Only this value of the axis. Repeatable.")
+    listing: Annotated[
+        bool, typer.Option("--list", help="List all studies, with estimated times on this machine.")
+    ] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Models trained for each value, with different seeds.", show_default="the study's"),
     ] = None,
-    panel: Annotated[list[str] | None, typer.Option(help="Only this panel. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="VALUE", help="Run only this value of the axis. Repeatable.")
+    ] = None,
+    panel: Annotated[list[str] | None, typer.Option(metavar="PANEL", help="Run only this panel. Repeatable.")] = None,
     workers: WorkersOption = None,
     cluster: ClusterOption = None,
     cpus: CpusOption = None,
     gpus: GpusOption = None,
     anyway: AnywayOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list: machine-readable.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")] = False,
 ) -> None:
-    """Train, attack and match a whole grid of models, and leave a study run.
+    """Train, attack and match a grid of models; the study itself is kept as a run.
 
     Runs that are in the store already are not done again. Ctrl-C or a kill leaves a study that the same command, or
     `runs resume`, continues.
@@ -100,9 +105,11 @@ def study(
 
 def report(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study run's id, or a study's name: its newest run.")],
+    name: Annotated[
+        str, typer.Argument(metavar="STUDY", help="The id of a study run, or the name of a study for its newest run.")
+    ],
     target: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="The page to write.", show_default="STUDY.html")
+        Path | None, typer.Option("--to", metavar="FILE", help="The HTML file to write.", show_default="STUDY.html")
     ] = None,
 ) -> None:
     """Write a study as one self-contained HTML page: figures, images, findings, settings."""
@@ -118,10 +125,10 @@ def results(
     target: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FILE", help="A .md, or an .html to print.", show_default="where the app reads it"
+            "--to", metavar="FILE", help="The file to write, .md or .html.", show_default="where the app reads it"
         ),
     ] = None,
-    draw: Annotated[bool, typer.Option(help="Draw the figures as well; takes a browser and some seconds.")] = True,
+    draw: Annotated[bool, typer.Option(help="Draw the figures as well; needs a browser, takes some seconds.")] = True,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
@@ -132,9 +139,9 @@ def results(
         ),
     ] = None,
 ) -> None:
-    """Every figure and table of both papers beside ours, built from the finished studies of the store.
+    """Build a page with every figure and table of both papers beside ours, from the finished studies of the store.
 
-    Studies that are not in the store are carried over from the results that are there already.
+    Studies that are not in the store are carried over from the existing results.
     """
     from recon_core.studies.paper_results import write_results
     from recon_core.studies.results_files import default_target, shipped_folder
@@ -189,7 +196,10 @@ def _list(store: RunStore, as_json: bool) -> None:
         ]  # fmt: skip
         typer.echo(json.dumps(rows))
         return
-    table = Table("study", "what", "where", *(f"{size} here" for size in StudySize), box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("study", no_wrap=True, min_width=max(len(name) for name in CATALOGUE))
+    for heading in ("what", "where", *(f"{size} here" for size in StudySize)):
+        table.add_column(heading, overflow="fold")
     for row in listed:
         cells = [_cost_text(row["costs"].get(size)) for size in StudySize]
         table.add_row(row["name"], row["title"], row["where"], *cells)

@@ -25,21 +25,24 @@ _EXIT_CODES = {RunState.DONE: 0, RunState.CANCELLED: 130}
 def train(
     context: typer.Context,
     preset: Annotated[
-        str, typer.Option("--preset", "-p", help="Where to start from; see [b]presets[/b]. Or [b]none[/b].")
+        str,
+        typer.Option(
+            "--preset", "-p", help="Settings to start from; [b]presets[/b] lists them. [b]none[/b] for defaults."
+        ),
     ] = DEFAULT_PRESET,
     size: Annotated[
-        Size, typer.Option(help="Quick: seconds to minutes here. Paper: the papers' own, in float64, for a GPU.")
+        Size, typer.Option(help="quick: seconds to minutes. paper: the papers' settings in float64, for a GPU.")
     ] = Size.QUICK,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="JSON or YAML file with settings.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting, e.g. data.n=100. Repeatable."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="What to call the run.")] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the run.")] = None,
     anyway: AnywayOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the run's id.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")] = False,
 ) -> None:
-    """Train a network to its margin and leave a run.
+    """Train a network.
 
     Settings come from the preset, then the config file, then --set; later ones win. Ctrl-C leaves a run
     that `runs resume` continues.
@@ -100,8 +103,8 @@ def perform_and_report(run: Run, quiet: bool, data: Any = None) -> None:
     raise typer.Exit(_EXIT_CODES.get(state, 1))
 
 
-def presets(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
-    """List the ready-made runs: every model of Haim et al. Tables 1 and 2, and more."""
+def presets(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the presets for --preset: every model of Haim et al. Tables 1 and 2, and more."""
     if as_json:
         listed = [
             {"name": p.name, "title": p.title, "where": p.where, "quick": p.quick, "paper": p.paper}
