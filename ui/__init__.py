@@ -1,1 +1,1 @@
-"""What pages share: cached reads of the store, pieces of pages, and words for numbers."""
+"""The dashboard's pages: a folder for each, and `shared` for what several of them use."""

@@ -31,7 +31,7 @@ ALIGNED = 10  # images followed through several models
 
 @dataclass(frozen=True)
 class Request:
-    """How a run is matched, and what is known before its candidates are read."""
+    """The settings of a matching, and what is known of it before its candidates are read."""
 
     run: str
     config: MatchConfig
@@ -42,7 +42,7 @@ class Request:
     """It is a match run, so its neighbours are in the cache."""
 
     def at(self, merge_factor: float) -> MatchConfig:
-        """The same at another B; a protocol that knows none pays no heed."""
+        """The same at another B, which protocol haim ignores."""
         return self.config.model_copy(update={"merge_factor": merge_factor})
 
     @property
@@ -62,7 +62,7 @@ class Leakage:
     panel: LeakPanel
 
 
-# A second is what a viewer does not notice. Nobody changes what is listed, so all may have the same: copies of
+# Kept for a second, which no viewer notices. The list is never changed, so all sessions share it: copies of
 # thousands for each question would cost more than the list.
 @store_read(keep=4, seconds=1, shared=True)
 def runs_to_analyse(store: RunStore) -> tuple[AnalysedRun, ...]:
@@ -107,7 +107,7 @@ def scores_of(match_run: Run) -> StoredScores:
 
 
 def leakage_of(request: Request, pool: ImagePool, view: PairView) -> Leakage:
-    """Of a pool that is open already."""
+    """The leakage of a pool that is already open."""
     return Leakage(view, _panel(request.versions, view.settings.merge_factor, request.run, _pool=pool, _view=view))
 
 

@@ -57,7 +57,7 @@ def written(samples: Iterable[int]) -> str:
 
 
 def read(text: str, most: int = 10_000) -> frozenset[int]:
-    """The reverse of `written`; what makes no sense is left out."""
+    """The inverse of `written`; invalid parts are ignored."""
     found: set[int] = set()
     for part in text[:_LONGEST].split(","):
         first, _, last = part.partition("-")
@@ -76,7 +76,7 @@ def _from_address(run: str) -> Choice:
 
 
 def _put(name: str, value: str | None) -> None:
-    """Only when it changed: every write is sent to the browser."""
+    """Write only a changed value, since every write is sent to the browser."""
     if value is None:
         st.query_params.pop(name, None)
     elif st.query_params.get(name) != value:

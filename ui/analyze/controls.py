@@ -1,4 +1,4 @@
-"""What the Analyze page asks: which figures, of which runs, at which threshold and B; all of it in the address."""
+"""The controls of the Analyze page: figures, runs, threshold and B; all of them are kept in the address."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class View(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the sliders say."""
+    """The values of the sliders."""
 
     threshold: float
     merge_factor: float
@@ -50,7 +50,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Controls:
-    """Everything that was answered."""
+    """The values of all controls."""
 
     run: AnalysedRun | None
     request: Request | None
@@ -256,7 +256,7 @@ def _choose_controls() -> bool:
 
 
 def show_nothing() -> None:
-    """The empty state: what to do, and how unfinished runs stand."""
+    """The empty state: what to do, and the state of unfinished runs."""
     show_nothing_yet(
         "There is nothing to analyse yet.",
         "Train a network, reconstruct images from its weights, and match them with the images it was trained on. Then "

@@ -97,7 +97,7 @@ def show_decay(family: Sequence[ModelEntry], settings: Settings) -> None:
 
 
 def newest_matched(family: Sequence[ModelEntry]) -> list[ModelEntry]:
-    """Those that a curve is drawn of: the candidates of each are read and merged."""
+    """The runs a curve is drawn from; the candidates of each are read and merged."""
     return [member for member in family if member.match_run is not None][:MOST_IN_A_CURVE]
 
 

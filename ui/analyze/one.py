@@ -33,7 +33,7 @@ _FEW, _SMALL, _LARGE = 6, 64, 128  # up to so many pictures are shown large; pix
 
 def show_one(run: AnalysedRun, request: Request, settings: Settings) -> None:
     pool = pool_for(request.config, request.facts)
-    if pool is None:  # it says itself what it waits for
+    if pool is None:  # it shows itself what it waits for
         return
     if isinstance(pool, PointPool):
         show_points(pool)
@@ -49,7 +49,7 @@ def show_one(run: AnalysedRun, request: Request, settings: Settings) -> None:
 
 
 def _show_count(found: Leakage, threshold: float) -> None:
-    """The count and all it stands on, in two lines: the page belongs to the plot."""
+    """The count and its conditions in two lines, to leave room for the plot."""
     count, view = found.view.count(threshold), found.view
     st.subheader(f"{count.good} of {count.of} training images reconstructed", anchor=False)
     controls = [f"the mean image alone matches {count.control_mean_image}"]
@@ -112,7 +112,7 @@ def _show_scatter(found: Leakage, settings: Settings, choice: Choice) -> None:
 
 
 class _Mouse(NamedTuple):
-    """What the mouse does in the plot. A chart that takes a lasso takes no clicks, so it is one or the other."""
+    """The mouse mode of the plot: a chart that takes a lasso takes no clicks, so it is one or the other."""
 
     drag: str
     hint: str

@@ -1,4 +1,4 @@
-"""The way into an audit: a model, the images it was trained on, a button."""
+"""The form of an audit: a model, the images it was trained on, a button."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _further_fields() -> dict[str, Any]:
 
 
 def back_to_form() -> None:
-    """From one audit to the next."""
+    """Leave the audit shown and return to the form."""
     if st.button("New audit", key="a-back", icon=":material/arrow_back:"):
         del st.query_params["run"]
         st.switch_page(AUDIT.file)

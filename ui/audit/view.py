@@ -1,4 +1,4 @@
-"""One audit, under way or over: the verdict, what it rests on, and the report to take away."""
+"""One audit, running or finished: the verdict, its assumptions, and the report to download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen about a circle: the experiment's few settings, and what is asked of a finished one."""
+"""The controls of the circle: the few settings of the experiment, and those of the clean-up after it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DEFAULTS = (Choice(), Choice(labels=PlanarLabels.ARCS))
 
 @dataclass(frozen=True)
 class Knobs:
-    """What is asked of a finished run: its clean-up, and what is drawn on top."""
+    """The settings for a finished run: its clean-up, and the overlays."""
 
     threshold: float
     distance: float
@@ -148,7 +148,7 @@ def asked_to_run() -> tuple[int, bool] | None:
 
 
 def forget_choice() -> None:
-    """Open with the recording, whatever was chosen when the circle was left."""
+    """Forget the choices, so that the circle opens with the recording again."""
     for key in (*_KEYS, f"{_DRAWN}0", f"{_DRAWN}1"):
         st.session_state.pop(key, None)
 

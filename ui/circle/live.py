@@ -162,7 +162,7 @@ def _overlays(runs: CircleRuns, knobs: Knobs) -> list[Overlay]:
 
 
 def _show_standing(settings: CircleSettings, runs: CircleRuns | None, slot: int, knobs: Knobs) -> None:
-    """In words: how far it is, what came out, and what can be done next."""
+    """The state in words: progress, result, and what can be done next."""
     if runs is None:
         _offer(settings, slot)
     elif runs.done and runs.attack is not None:
@@ -301,9 +301,9 @@ def _leave_off(store: RunStore, slot: int) -> None:
     watched = st.query_params.get(LIVE[slot])
     started = [run for run in store.list() if watched in (run.id, *run.parents) and is_active(run.status)]
     if all(run.kind == "reconstruct" and baseline_of(run.id) for run in started):
-        return  # it has been seen to its end, and its baselines may come to theirs
+        return  # the attack has ended, and its baselines may finish
     for run in started:
-        with contextlib.suppress(InputError):  # it is gone by now
+        with contextlib.suppress(InputError):  # it was deleted meanwhile
             queue.cancel(store.open(run.id))
 
 

@@ -1,4 +1,4 @@
-"""What came out of a circle, in words and numbers."""
+"""The result of a circle in words and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTROLS = {"inversion": "model inversion finds", "untrained": "the same attack
 
 
 def show_found(n: int, result: CleanUp, knobs: Knobs, controls: str) -> None:
-    """The counts, and beside them what others find: `controls`, from `controls_text`."""
+    """The counts, and beside them those of the baselines: `controls`, from `controls_text`."""
     with st.container(horizontal=True):
         for radius in RADII:
             st.metric(f"Found within {radius:g}", f"{result.found(radius)} of {n}", border=True, width="content")
@@ -34,7 +34,7 @@ def show_found(n: int, result: CleanUp, knobs: Knobs, controls: str) -> None:
 
 
 def controls_text(found: Mapping[str, Sequence[int] | None]) -> str:
-    """What those find who do not use the attack, at the same distances; None is one that is still running."""
+    """The points that baselines find within the same distances; None stands for one that is still running."""
     words = []
     for name, verb in _CONTROLS.items():
         if name not in found:

@@ -1,4 +1,4 @@
-"""What the Experiments page reads, kept while it cannot have changed."""
+"""Cached reads of the Experiments page."""
 
 from __future__ import annotations
 

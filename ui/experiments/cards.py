@@ -37,7 +37,7 @@ def show_all() -> None:
 
 
 def open_experiment(model_id: str) -> None:
-    """A callback: a click whose rerun the list's own timer interrupts is not lost."""
+    """A callback, so that a click is not lost when the list's own timer interrupts its rerun."""
     st.query_params[OPENED] = model_id
     st.session_state[_FOLLOW] = True
 
@@ -147,7 +147,7 @@ def _show_chosen(chosen: Sequence[Experiment]) -> None:
 
 
 def compared(chosen: Sequence[Experiment]) -> pd.DataFrame:
-    """A row for each: what was found beside chance, and the settings that differ."""
+    """A row for each: the count, its chance level, and the settings that differ."""
     counts = [one.count for one in chosen]
     return pd.DataFrame(
         {
@@ -161,7 +161,7 @@ def compared(chosen: Sequence[Experiment]) -> pd.DataFrame:
 
 
 def delete_experiments(chosen: Sequence[Experiment]) -> None:
-    """With everything made from them; what cannot be deleted says why, and the rest goes."""
+    """Delete experiments with all runs that depend on them; for one that cannot be deleted, say why and continue."""
     for one in chosen:
         with errors_shown():
             RunStore(default_root()).delete(one.id, with_dependents=True)

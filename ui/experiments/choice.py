@@ -75,7 +75,7 @@ def toggle(model_id: str) -> None:
 
 
 def _holds(found: Experiment, text: str) -> bool:
-    """Every word somewhere in what can be read of it."""
+    """Whether every word of the search occurs in the text of an experiment."""
     whole = " ".join((found.name, *found.varied, *found.notes.tags, found.notes.text, found.data)).lower()
     return all(word in whole for word in text.lower().split())
 

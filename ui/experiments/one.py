@@ -1,4 +1,4 @@
-"""One experiment: its network, attacks, controls and matchings, what came out, and what its user says about it."""
+"""One experiment: its network, attacks, controls, matchings and results, and the user's tags and note."""
 
 from __future__ import annotations
 

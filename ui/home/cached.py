@@ -1,4 +1,4 @@
-"""What an experiment's page reads, kept as long as the files it comes from do not change."""
+"""Cached reads of an experiment's page, kept until the files they come from change."""
 
 from __future__ import annotations
 

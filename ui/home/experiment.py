@@ -1,4 +1,4 @@
-"""An experiment from training to the count, watched on one page by somebody who pressed one button."""
+"""The page that follows an experiment, started with one button, from training to the count."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STOPPED = (RunState.FAILED, RunState.INTERRUPTED, RunState.CANCELLED)
 
 @dataclass(frozen=True)
 class Chain:
-    """The runs of one experiment; it goes by the id of its match run."""
+    """The runs of one experiment, which is identified by its match run."""
 
     train: RunDetails
     attack: RunDetails
@@ -53,7 +53,7 @@ class Chain:
 
     @property
     def active(self) -> bool:
-        """Whether more will come by itself."""
+        """Whether some of its runs are still queued or running."""
         return any(is_active(run.status) for run in self.runs) and self.stopped is None
 
     @property
@@ -227,7 +227,7 @@ def _alone(chain: Chain, found: Drawn) -> PairSet | None:
 
 
 def _match_link(chain: Chain, sample: int) -> dict[str, str]:
-    """Once there is something to match."""
+    """The link to Match, once there is something to match."""
     return match_link(chain.attack.id, sample) if chain.done else {}
 
 
@@ -278,7 +278,7 @@ def _show_count(chain: Chain, found: Drawn) -> None:
 
 
 def _show_work(chain: Chain) -> None:
-    """What is going on, in a line each; whatever went wrong, with a way to its run."""
+    """The runs at work, one line each, and every failure with a link to its run."""
     if chain.stopped is not None:
         run = chain.stopped
         words = plain(run.status.message) or "it does not say why; its log may"
@@ -311,6 +311,6 @@ def _run_label(run: RunDetails) -> str:
 
 
 def _sentence(match: RunDetails) -> str:
-    """What a match run of points has found, which it says itself."""
+    """The result of a match run of points, as stated in its status."""
     found = match.status.message.partition("; for comparison, ")[0]
     return found[:1].upper() + found[1:]

@@ -31,7 +31,7 @@ def plot_margins(course: MarginCourse, place: int) -> go.Figure:
 
 
 def plot_multipliers(found: Multipliers, threshold: float) -> go.Figure:
-    """Who acts on the weights is at a training point, who does not may be anywhere."""
+    """Candidates with a positive multiplier lie at training points, those without may lie anywhere."""
     drawn = figure("Multipliers of the 100 candidates", "", "distance to the nearest training point", "multiplier λ")
     distances = np.maximum(found.distances, 1e-4)
     for name, keep, colour in (("kept", found.values >= threshold, BLUE), ("dropped", found.values < threshold, GREY)):
@@ -65,7 +65,7 @@ def plot_explained(chosen: Explained, usual: Explained) -> go.Figure:
 
 
 def plot_found(found: dict[str, int], n: int) -> go.Figure:
-    """The count beside what has nothing to go by."""
+    """The count beside its chance level."""
     drawn = figure(f"Training points found within {RADII[0]:g}", "", f"points of {n}", "")
     colours = [BLUE, *[GREY] * (len(found) - 1)]
     drawn.add_bar(

@@ -45,7 +45,7 @@ def matchable_runs() -> list[RunSummary]:
 
 
 def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
-    """The pickers; None while nothing is picked."""
+    """The widgets that choose runs; None while none is chosen."""
     _mend_address(found)
     for note in st.session_state.pop(_NOTES, []):
         st.warning(plain(note), icon=":material/link_off:")
@@ -71,7 +71,7 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
 
 @store_read(keep=4096)  # a run's config never changes
 def run_config(store: RunStore, run_id: str) -> dict[str, Any]:
-    """What a run was asked for; empty where that cannot be read."""
+    """The config of a run; empty where it cannot be read."""
     return run_details(run_id).config
 
 
@@ -81,7 +81,7 @@ def _of_a_network_trained_here() -> Condition:
 
 
 def _newest_attack(found: Sequence[RunSummary]) -> list[str]:
-    """What to show unasked: the latest run that is not a baseline."""
+    """The default choice: the latest run that is not a baseline."""
     return next(([run.id] for run in found if not baseline_of(run.id)), [])
 
 
@@ -172,7 +172,7 @@ def _address_like(run_id: str, names: Collection[str], notes: list[str]) -> dict
 
 
 def _known(ids: Sequence[str], names: Collection[str], notes: list[str]) -> list[str]:
-    """Those that can be matched; a note on each other one."""
+    """The runs that can be matched; shows a note on each other one."""
     for run_id in ids:
         if run_id not in names:
             try:

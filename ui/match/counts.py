@@ -1,4 +1,4 @@
-"""Good reconstructions, and beside them what would have matched although nothing leaked."""
+"""Good reconstructions beside their chance level."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def count_texts(view: PairView) -> dict[str, Text]:
 
 
 def show_conditions(view: PairView, threshold: float) -> None:
-    """How all of it was counted, and what to beware of."""
+    """The settings of the count, and warnings."""
     count = view.count(threshold)
     warnings = [f":material/warning: {plain(text)}" for text in _warnings(count, view)]
     said = plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}")
@@ -97,7 +97,7 @@ def _other_window(count: LeakCount) -> str:
 
 
 def _row() -> DeltaGenerator:
-    """As many in a line as there is room for."""
+    """A row of metrics, as many in a line as there is room for."""
     return st.container(border=True, horizontal=True, gap="small", horizontal_alignment="distribute", key="m-counts")
 
 

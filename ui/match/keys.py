@@ -1,4 +1,4 @@
-"""Keys of the Match page, and those that a lecture on it adds: threshold, B, and the next pair."""
+"""Keys of the Match page, and those that lecture mode adds: threshold, B, and the next pair."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST, _NEXT, _PREVIOUS = "m-key-first", "m-next", "m-previous"
 
 
 def page_keys() -> list[Key]:
-    """What `?` lists here."""
+    """The keys that `?` lists."""
     opened = PAIR_KEY in st.query_params
     if not is_lecture():
         return [
@@ -34,7 +34,7 @@ def page_keys() -> list[Key]:
 
 
 def lecture_buttons(order: Sequence[int], factor: float | None) -> None:
-    """What the keys press. `factor` is B; None where the protocol has none."""
+    """The hidden buttons that the keys press. `factor` is B; None where the protocol has none."""
     with st.container(key="lecture-keys-match"):
         for key, step in (("m-key-up", _THRESHOLD_STEP), ("m-key-down", -_THRESHOLD_STEP)):
             st.button(f"Threshold {step:+g}", key=key, on_click=_move_threshold, args=(step,))

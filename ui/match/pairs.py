@@ -61,7 +61,7 @@ def _pick_pair(sample: int) -> None:
 
 
 def show_pair(pool: ImagePool, view: PairView, sample: int, order: Sequence[int], threshold: float) -> None:
-    """One pair from all sides, with the way to its neighbours in the grid."""
+    """One pair in full, with links to its neighbours in the grid."""
     detail = pool.pair(view, sample)
     place = list(order).index(sample) if sample in order else None  # a filter may leave it out
     with st.container(border=True, key="m-pair-view"):
@@ -81,7 +81,7 @@ def show_pair(pool: ImagePool, view: PairView, sample: int, order: Sequence[int]
             with st.container(width=wipe + 10):
                 both = sheet(np.stack([detail.image, detail.reconstruction]))
                 names = ("training image", "reconstruction")
-                # Who clicks far down in the grid should see what happens above it.
+                # After a click far down in the grid, scroll up to what it opened.
                 show_wipe(both, names, key="m-wipe", tile_pixels=wipe, scroll=st.session_state.pop(_SCROLL, False))
             with st.container(width=2 * side + 36):
                 _show_sides(detail, side)

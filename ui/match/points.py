@@ -1,4 +1,4 @@
-"""Points of the plane and what was found of them."""
+"""Points of the plane and their reconstructions."""
 
 from __future__ import annotations
 

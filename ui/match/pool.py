@@ -1,4 +1,4 @@
-"""Pools of candidates kept open between reruns: what is slow happens once, beside the page."""
+"""Pools of candidates kept open between reruns: the slow work happens once, in the background."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pool = ImagePool | PointPool
 
 
 def pool_for(config: MatchConfig, facts: PoolFacts) -> Pool | None:
-    """The pool, laid out; None, with a word on what is being done about it, while it is not."""
+    """The prepared pool; while it is not ready, None, and a message says what is being done."""
     if not _is_quick(config, facts):
         _match_in_background(config, facts)
         return None
@@ -46,7 +46,7 @@ def pool_for(config: MatchConfig, facts: PoolFacts) -> Pool | None:
         except TimeoutError:
             pass
         except Exception:
-            _opening.clear(*key)  # the next try may find it mended
+            _opening.clear(*key)  # the next attempt may succeed
             _loading.clear(key[0], _source_of(config))
             raise
     total = sum(facts.sizes.values())
@@ -145,18 +145,18 @@ def _loading(store: RunStore, versions: tuple[str, ...], named: str) -> Future[M
 
 
 def _source_of(config: MatchConfig) -> str:
-    """The request as far as it says what to read."""
+    """The part of the request that determines what is read."""
     return slow_part(MatchConfig(runs=config.runs, untrained=config.untrained)).model_dump_json()
 
 
 def _beside(work: Callable[[], T]) -> Future[T]:
-    """Do it in a thread of its own. It ends with the server; all it does is read."""
+    """Run it in a daemon thread, which only reads and ends with the server."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # whoever asks for the result gets it
+        except BaseException as error:  # raised again where the result is read
             future.set_exception(error)
 
     Thread(target=run, name="open-pool", daemon=True).start()

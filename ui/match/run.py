@@ -1,4 +1,4 @@
-"""The page of one match run: how it stands, what it found, and the way to its sliders."""
+"""The page of one match run: its state, its result, and a link to its sliders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAIRS = 12
 
 
 def show_match_run() -> None:
-    """Of the run that the address names."""
+    """Show the run that the address names."""
     if st.button("Match", icon=":material/arrow_back:"):
         del st.query_params["run"]
         st.rerun()

@@ -1,4 +1,4 @@
-"""What reconstruction is compared with, side by side, each one click away."""
+"""The baselines of a model side by side, each started with one click."""
 
 from __future__ import annotations
 

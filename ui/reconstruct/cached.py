@@ -1,4 +1,4 @@
-"""What the Reconstruct page reads, kept as long as the files it comes from do not change."""
+"""Cached reads of the Reconstruct page, kept until the files they come from change."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class Counted:
 
 
 class _Counts:
-    """The newest count of each run, made beside the page, in a part of the time however many sessions look on."""
+    """The newest count of each run, computed in the background once for all sessions."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Counted] = {}
@@ -286,7 +286,7 @@ class _Counts:
             self._known[place] = found
             while len(self._known) > _COUNTS_KEPT:
                 del self._known[next(iter(self._known))]
-        # A count begun while the run was still at work is not the last word.
+        # A count that was started while the run was still running is not final.
         return self.of(model_id, key, final=final) if final and found.version != key.run.version else found
 
     def _forget(self, place: tuple[str, str]) -> None:
@@ -295,7 +295,7 @@ class _Counts:
 
 
 def _evaluator_or_fault(model_id: str) -> Evaluator | str:
-    """Whoever can count, or why nobody can."""
+    """The evaluator that can count, or a sentence why there is none."""
     try:
         return evaluator(model_id)
     except AfterimageError as error:

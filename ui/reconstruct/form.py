@@ -1,4 +1,4 @@
-"""The way into an attack: a model, a button, and behind an expander every number there is."""
+"""The form of an attack: a model, a button, and all settings in an expander."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _facts(target: Target) -> str:
 
 
 def _offer_start(target: Target, request: Request | None) -> None:
-    """The button, what it will take, and why it may be no use."""
+    """The start button, the estimated duration, and warnings."""
     searching = isinstance(request, SearchConfig)
     if request is not None and (doubt := warning(target.model, request)) is not None:
         st.warning(plain(sentence(doubt)), icon=":material/warning:")
@@ -145,7 +145,7 @@ def _offer_start(target: Target, request: Request | None) -> None:
 
 
 def _expectation(target: Target, request: Request) -> str:
-    """What pressing the button means: how much, how long, and who is before."""
+    """What the button will start: how many runs, for how long, and how many are queued before them."""
     settings = attack_of(request)
     facts = [f"{settings.m:,} candidates, recipe {settings.recipe}"]
     times = settings.seeds
@@ -183,7 +183,7 @@ def _estimate(store: RunStore, training: str, settings: str) -> float | None:
 
 
 def _options(target: Target) -> Request | None:
-    """All that can be set; None, with a sentence, where it cannot be done."""
+    """All settings; where they are not valid, shows why and returns None."""
     kind = st.segmented_control(
         "What to do",
         list(KINDS),
@@ -311,7 +311,7 @@ def _take_up_address() -> None:
         except AfterimageError as error:
             st.session_state[_NOTE] = str(error)
         # Into the address as well, where Streamlit itself puts only what somebody types. The kind of attack goes
-        # there alone: a widget with a default does not like to be told otherwise behind its back.
+        # there alone: Streamlit warns where a widget has a default and a value in the session.
         st.session_state.pop(KIND, None)
         st.switch_page(RECONSTRUCT.file, query_params=_address(kind))
     if note := st.session_state.pop(_NOTE, None):

@@ -16,7 +16,7 @@ _STATES = {"complete": "✓ complete", "pruned": "✂ ended early", "diverged": 
 
 
 def show_search(run: RunDetails) -> None:
-    """All that a search has to say besides its candidates."""
+    """The results of a search besides its candidates."""
     charts = search_charts(run.id)
     table = charts.table
     _show_best(run, table)

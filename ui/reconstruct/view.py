@@ -71,7 +71,7 @@ def show_reconstruction() -> None:
 
 
 def show_model_runs(model_id: str) -> None:
-    """What was tried on one model, the newest first."""
+    """The attacks on one model, newest first."""
 
     def found() -> list[RunSummary]:
         return [run for run in recent_runs() if run.kind in CANDIDATE_KINDS and model_id in run.parents]
@@ -100,7 +100,7 @@ def _offer_match(run: RunDetails, model_id: str | None) -> None:
 
 
 def _show(run: RunDetails, model_id: str | None) -> None:
-    """What changes while the run is at work."""
+    """The part of the page that changes while the run is at work."""
     if run.kind == "search":
         show_search(run)
         st.subheader("Candidates", anchor=False)
@@ -135,7 +135,7 @@ def _show(run: RunDetails, model_id: str | None) -> None:
 
 
 def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
-    """What the attack itself can tell about how well it does; whether there is anything to tell."""
+    """Show how much of the weights the candidates explain. Returns whether there was anything to show."""
     if "residual_layer1" not in run.last_metrics:
         return False
     residual = run.last_metrics.get("residual")
@@ -239,7 +239,7 @@ def _show_points(model_id: str | None, key: PictureKey) -> None:
 
 
 def _show_score(run: RunDetails, model_id: str | None, key: PictureKey) -> None:
-    """How much came back, in a frame of its own: nobody may take it for something the attack knows."""
+    """The count against the training data, in a frame of its own, since the attack does not know it."""
     if model_id is None:
         return
     known = truth(model_id)

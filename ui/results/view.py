@@ -77,5 +77,5 @@ def _offer_study(run_id: str, picture: str) -> None:
 
 
 def results_file(store: RunStore) -> Path | None:
-    """Those of the store in use, or else those that come with the project."""
+    """The results of the store in use, or else those that come with the project."""
     return next((file for file in (default_target(store), SHIPPED) if file.is_file()), None)

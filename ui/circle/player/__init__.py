@@ -1,4 +1,4 @@
-"""The circle's player: what it is sent, and the canvas in the browser that plays it without asking back."""
+"""The circle's player: the data it is sent, and the canvas that plays them in the browser without the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STILL_REACH = 1.6
 
 
 class Mode(StrEnum):
-    """Nothing moves; the newest frame of a run at work; a recording to play."""
+    """A still picture; the newest frame of a running run; a recording to play."""
 
     STILL = "still"
     LIVE = "live"

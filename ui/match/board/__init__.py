@@ -1,4 +1,4 @@
-"""Sliders, numbers and images in one view: counts, a histogram of SSIM and the grid, which follow the threshold."""
+"""Counts, a histogram of SSIM and the grid of pairs in one view, all of which follow the threshold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "Training images above their reconstructions"
 
 
 class Text(NamedTuple):
-    """What a number is called, what it means, and the number itself where no threshold changes it."""
+    """The label and help text of a count, and the count itself where it does not depend on the threshold."""
 
     label: str
     help: str
