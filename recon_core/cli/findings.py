@@ -45,7 +45,9 @@ def _model(run: Run, result: Result) -> list[str]:
 def _reconstruction(run: Run, result: Result) -> list[str]:
     lines = [f"{result['candidates']} candidates" + (f" of {result['baseline']}" if result["baseline"] else "")]
     if result.get("certain") is not None:
-        lines.append(f"{result['certain']} of them certain: found by their edges in both directions, and by the gates")
+        from recon_core.attacks.stepper import CERTAIN
+
+        lines.append(f"{result['certain']} of them are certain: their confidence is above {CERTAIN:g}")
     if "residual" in result:
         lines.append(_residuals(result))
     if "output_min" in result:
@@ -95,7 +97,7 @@ def _attack_next(run: Run) -> str:
 
 
 def _match_next(run: Run) -> list[str]:
-    """Candidates of a model trained here can be held against its training samples; of others nobody knows them."""
+    """The next command: matching, where the training samples are known because the model was trained here."""
     store = RunStore(run.dir.parent)
     known = all(store.open(parent).kind == "train" for parent in run.parents)
     return [f"next: python -m recon_core match {run.id}"] if known and run.config.get("baseline") != "kernels" else []

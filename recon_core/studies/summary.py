@@ -9,7 +9,7 @@ from recon_core.studies.results import study_results
 
 
 def summary_lines(store: RunStore, run_id: str) -> list[str]:
-    """How much was done, the counts by panel, and the papers' claims held against them."""
+    """How much was done, the counts by panel, and whether the papers' claims agree."""
     results = study_results(store, run_id)
     counts = [count_finding(results, panel) for panel in results.panels]
     claims = [f"claim: {verdict.claim.text} {verdict.text}" for verdict in verdicts(results)]

@@ -155,13 +155,13 @@ class Merged:
 
 @dataclass(frozen=True, eq=False)
 class PairDetail:
-    """One pair from all sides."""
+    """One pair in detail: both images, their difference, and the map of SSIM."""
 
     image: Images
     """(C, H, W) in [0, 1], like reconstruction and difference."""
     reconstruction: Images
     difference: Images
-    """Reconstruction less image, so that 0.5 is none."""
+    """Reconstruction minus image, shifted so that 0.5 means no difference."""
     similarity: Floats
     """(H, W), the SSIM map averaged over channels; NaN at the border, where the window does not fit."""
     candidates: Images

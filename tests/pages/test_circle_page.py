@@ -199,7 +199,7 @@ class TestRecording:
 class TestEmptyStore:
     def test_says_what_will_happen_and_shows_the_points(self, own_store: Path) -> None:
         app = visit(view="circle", c_labels="two arcs")
-        assert "Nobody has run this setting yet" in texts(app)
+        assert "This setting has not been run yet" in texts(app)
         assert "half a minute" in texts(app)
         (scene,) = scenes(app)
         assert scene["mode"] == "still"

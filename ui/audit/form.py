@@ -39,9 +39,9 @@ def show_form() -> None:
     """Choose, attach, start; then the audits so far."""
     st.title("Audit", anchor=False)
     st.markdown(
-        "Does a model leak its training images? The attack gets the weights and nothing else. Only when its candidates "
-        "are written down are the images read that you attach here: first they are checked against the model, then "
-        "counted, against chance.",
+        "Does a model leak its training images? The attack gets the weights and nothing else. The images "
+        "you attach here are read only after its candidates have been written: they are checked against the model, then "
+        "counted against chance.",
         width=TEXT_WIDTH,
     )
     _show_upload()
@@ -95,7 +95,7 @@ def _show_upload() -> None:
             help="A state dict saved by torch.save, or a .safetensors file. Nothing in it is run.",
         )
         shape = right.text_input(
-            "Input shape", key="a_shape", placeholder="3,32,32", help="Where the file does not tell."
+            "Input shape", key="a_shape", placeholder="3,32,32", help="Needed where it does not follow from the file."
         )
         if upload is not None and st.button("Import it", key="a_import", icon=":material/login:"):
             with errors_shown():

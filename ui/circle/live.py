@@ -183,7 +183,7 @@ def _offer(settings: CircleSettings, slot: int) -> None:
     )
     with st.container(border=True):
         st.markdown(
-            f"**Nobody has run this setting yet.** *Start* trains a network with two layers of {settings.width} "
+            f"**This setting has not been run yet.** *Start* trains a network with two layers of {settings.width} "
             f"neurons on these {settings.n} points, draws 100 candidates out of its weights, and tries two other ways "
             "for comparison. For 20 points that is about half a minute on two cores, for more points more; you can "
             "watch."
@@ -220,7 +220,7 @@ def _show_progress(runs: CircleRuns, slot: int) -> None:
 
 def _show_stop(settings: CircleSettings, runs: CircleRuns, stopped: RunSummary, slot: int) -> None:
     state = stopped.status.state
-    reason = stopped.status.message or "without a word; its log may tell"
+    reason = stopped.status.message or "no reason was recorded; see its log"
     sentence = f"{_WORK[stopped.kind]} {'' if state is RunState.FAILED else 'was '}{state}: {plain(reason)}"
     if state is RunState.FAILED:
         st.error(sentence, icon=":material/error:")
@@ -242,7 +242,7 @@ def _show_counts(settings: CircleSettings, runs: CircleRuns, attack: RunSummary,
         "Run it live",
         key=f"live-{slot}",
         icon=":material/replay:",
-        help="The same once more, here and now; what is shown was done before.",
+        help="Runs it again now; the result shown was computed before.",
     ):
         _start(settings, slot, again=True)
     show_found(settings.n, result, knobs, controls_text(_controls(settings, runs, knobs)))

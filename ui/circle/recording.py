@@ -38,7 +38,7 @@ def show_recording(run_live: Callable[[], None]) -> None:
             type="primary",
             icon=":material/play_arrow:",
             width="stretch",
-            help="Trains and attacks here and now, with the settings above. Turning one of them does the same.",
+            help="Trains and attacks now, with the settings above. Changing a setting does the same.",
         ):
             run_live()
         show_found(RECORDED.n, cleaned, knobs, controls_text(controls))

@@ -132,7 +132,7 @@ def _show_chosen(chosen: Sequence[Experiment]) -> None:
             )
         with st.popover(f"Delete {len(chosen)}", icon=":material/delete:"):
             runs = sum(len(one.runs) for one in chosen)
-            st.markdown(f"Delete {len(chosen)} experiments, {runs} runs in all, for good?")
+            st.markdown(f"Delete {len(chosen)} experiments, {runs} runs in all, permanently?")
             if st.button("Yes, delete", key="e_delete", type="primary"):
                 delete_experiments(chosen)
     if len(chosen) < 2:

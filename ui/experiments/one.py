@@ -56,7 +56,7 @@ def _show_actions(found: Experiment) -> None:
             help="The network and all that was made from it.",
         )
         with st.popover("Delete", icon=":material/delete:"):
-            st.markdown(f"Delete **{plain(found.name)}** and its {len(found.runs)} runs for good?")
+            st.markdown(f"Delete **{plain(found.name)}** and its {len(found.runs)} runs permanently?")
             if st.button("Yes, delete", key="e_delete", type="primary"):
                 st.query_params.pop(OPENED, None)
                 delete_experiments([found])

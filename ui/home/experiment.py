@@ -267,7 +267,7 @@ def _show_count(chain: Chain, found: Drawn) -> None:
         f"{'…' if held_out is None else f'{held_out} of {held_out_of}'}"
     )
     if fits_later(chain.attack) and not unmixes(chain.attack):
-        st.caption("Counted among the candidates being fitted now; what was unmixed before is kept for the end.")
+        st.caption("Counted among the candidates being fitted now; those found by unmixing are added at the end.")
     certain, sure = chain.attack.result.get("certain"), found.found.certainty
     if certain is not None and sure is not None:
         real = f", {sure.real} of them real" if sure.certain == certain else ""
@@ -281,7 +281,7 @@ def _show_work(chain: Chain) -> None:
     """The runs at work, one line each, and every failure with a link to its run."""
     if chain.stopped is not None:
         run = chain.stopped
-        words = plain(run.status.message) or "it does not say why; its log may"
+        words = plain(run.status.message) or "no reason was recorded; see its log"
         st.error(f"{'Training' if run is chain.train else 'The attack'} is {run.status.state}: {words}")
         st.button("Open the run", key=f"details-{run.id}", on_click=open_run, args=(run.id,))
         return

@@ -58,7 +58,7 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
             key=RUNS_KEY,
             where=_of_a_network_trained_here(),
             default=_newest_attack(found),
-            help="Several runs on one network are matched as one pool: each training image takes what suits it best.",
+            help="Several runs on one network are matched as one pool: each training image takes its best matches.",
         )
     if not picked:
         return None

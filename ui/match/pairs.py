@@ -135,12 +135,12 @@ def _show_sides(detail: PairDetail, pixels: int) -> None:
     names = (
         ("training image", "What the network was trained on"),
         ("reconstruction", "What came out of its weights"),
-        ("difference", "Reconstruction less image: grey where they agree"),
-        ("SSIM map", "Where they agree: yellow alike, dark blue not, grey where the window does not fit"),
+        ("difference", "Reconstruction minus image: grey where they agree"),
+        ("SSIM map", "Local SSIM: yellow where equal, dark blue where different, grey where the window does not fit"),
     )
     pictures = pair_pictures(detail.image, detail.reconstruction, detail.difference, detail.similarity)
     tiles = [Tile(place, name, f"{name}: {what}") for place, (name, what) in enumerate(names)]
-    show_mosaic(sheet(pictures), tiles, key="m-sides", name="The pair from all sides", tile_pixels=pixels)
+    show_mosaic(sheet(pictures), tiles, key="m-sides", name="The pair in detail", tile_pixels=pixels)
     if not is_lecture():
         st.caption("Difference: grey where both agree. SSIM map: yellow where both are alike, dark blue where not.")
 

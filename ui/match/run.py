@@ -29,7 +29,7 @@ def _show(run: RunDetails) -> None:
         key=f"match-open-{run.id}",
         icon=":material/compare:",
         type="primary",
-        help="All pairs, with sliders for the threshold and B that stand where this run had them.",
+        help="All pairs, with sliders for the threshold and B, set to the values of this run.",
     ):
         st.switch_page(MATCH.file, query_params={"from": run.id})
     show_match_pairs(run.id, PAIRS, key="match-run-pairs", name="Best pairs, training images above reconstructions")

@@ -154,8 +154,8 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
                     "certain candidates",
                     f"{certain:,} of {run.result['candidates']:,}",
                     width="content",
-                    help="Those the attack is sure of, without having seen a training image: their edges in both "
-                    "directions lead to the same image, and their negatives explain less.",
+                    help="Candidates the attack is sure of, without having seen a training image: unmixing finds the "
+                    "same image from different starts, and the image explains more of the weights than its negative.",
                 )
         shown = "not a finite number" if residual is None else number(float(residual))
         st.caption(f"Relative KKT residual {shown}: the share of the squared weights left unexplained.")
@@ -183,7 +183,7 @@ def _show_candidates(newest: PictureKey, model_id: str | None, *, opens: bool) -
             persist_state="session",
             help="Confidence is how sure the attack is, once it has ended, where it says so. A candidate keeps its "
             "place while it sharpens. A large multiplier means that it explains much. "
-            "Agreement is how like its nearest other candidate it is: what several of them found is likelier true.",
+            "Agreement is its similarity to the nearest other candidate; what is found twice is more likely real.",
         )
         most = st.selectbox(
             "Show at most", COUNTS, index=1, key=SHOWN, bind="query-params", persist_state="session", width=_SELECTION

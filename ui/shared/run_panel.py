@@ -121,7 +121,7 @@ def _show_attaching(run: RunDetails) -> None:
 
 def _show_deletion(run: RunDetails) -> None:
     dependents = dependents_among(recent_runs(), run.id)  # drawn with the page, open or not: no walk over the store
-    st.markdown(f"Delete **{plain(run.name)}** for good?")
+    st.markdown(f"Delete **{plain(run.name)}** permanently?")
     if dependents:
         names = ", ".join(plain(found.name) for found in dependents[:5])
         more = f" and {len(dependents) - 5} more" if len(dependents) > 5 else ""
