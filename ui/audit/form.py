@@ -40,7 +40,7 @@ def show_form() -> None:
     st.title("Audit", anchor=False)
     st.markdown(
         "Does a model leak its training images? The attack gets the weights and nothing else. The images "
-        "you attach here are read only after its candidates have been written: they are checked against the model, then "
+        "you attach here are read only after its candidates were written: they are checked against the model, then "
         "counted against chance.",
         width=TEXT_WIDTH,
     )
