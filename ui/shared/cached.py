@@ -7,6 +7,7 @@ store. Arguments are part of the key, but for those given by a name with a leadi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,6 @@ import streamlit as st
 
 from recon_core.store import Run, RunStore, default_root
 
-# A list of thousands takes so long that it would be too old again before its page is drawn.
 _LONG_LIST, _LONG_SECONDS = 2000, 5.0
 
 P = ParamSpec("P")
@@ -35,25 +35,33 @@ class StoreRead(Generic[P, T]):
     """A read of the whole store; see `store_read`."""
 
     def __init__(self, read: Callable[Concatenate[RunStore, P], T], **options: Any) -> None:
-        def kept(root: str, *args: P.args, **kwargs: P.kwargs) -> T:
-            return read(_store_at(root), *args, **kwargs)
+        seconds: float | None = options.pop("seconds", None)
+
+        def kept(root: str, *args: P.args, **kwargs: P.kwargs) -> tuple[T, float]:
+            """The result, and until when it holds; Streamlit's own lifetime is the same for all results."""
+            found = read(_store_at(root), *args, **kwargs)
+            return found, math.inf if seconds is None else time.monotonic() + _lifetime(found, seconds)
 
         self._kept = _cached(kept, read, **options)
-        self._long: tuple[float, tuple[object, ...], T] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked = (str(default_root()), *args, *sorted(kwargs.items()))
-        if self._long is not None and self._long[1] == asked and time.monotonic() < self._long[0]:
-            return self._long[2]
-        found: T = self._kept(str(default_root()), *args, **kwargs)
-        if isinstance(found, tuple) and len(found) > _LONG_LIST:
-            self._long = (time.monotonic() + _LONG_SECONDS, asked, found)
-        return found
+        root = str(default_root())
+        found, until = self._kept(root, *args, **kwargs)
+        if time.monotonic() >= until:
+            self._kept.clear(root, *args, **kwargs)
+            found, _ = self._kept(root, *args, **kwargs)
+        result: T = found
+        return result
 
     def clear(self, *args: Any) -> None:
-        """Read anew what has just been changed: what was read with these arguments, or all of it."""
-        self._long = None
+        """Forget what has just been changed: the result for these arguments, or all results."""
         self._kept.clear(*((str(default_root()), *args) if args else ()))
+
+
+def _lifetime(found: object, seconds: float) -> float:
+    """Seconds for which a result is kept: longer for a long list, which would be outdated before its page is drawn."""
+    is_long = isinstance(found, tuple) and len(found) > _LONG_LIST
+    return max(seconds, _LONG_SECONDS) if is_long else seconds
 
 
 class RunRead(Generic[P, T]):
@@ -123,10 +131,10 @@ def _cached(
     read: Callable[..., Any],
     *,
     keep: int,
-    seconds: float | None,
     shared: bool,
     spinner: str | bool,
-    hash_funcs: Mapping[Any, Callable[[Any], Any]] | None,
+    seconds: float | None = None,
+    hash_funcs: Mapping[Any, Callable[[Any], Any]] | None = None,
 ) -> Any:
     # Streamlit tells cached functions apart by module and name, which all of these would have in common.
     kept.__module__, kept.__qualname__ = read.__module__, read.__qualname__

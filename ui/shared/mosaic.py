@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from recon_core.plots.sheet import Sheet
-from ui.shared.pair_view import (
-    PAIRS_CSS,
-    PAIRS_HTML,
-    PAIRS_JS,
-    PairSet,
-    described_pairs,
-    described_sheet,
-    follow_to_match,
-    match_asked,
-)
+from ui.shared.pair_view import PairSet, described_pairs, described_sheet, draw_pair_component, pair_component
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -185,8 +176,7 @@ function drawMosaic(grid, data, pick) {
 """Script and style of a grid, for components that hold one: `drawMosaic(grid, data, pick)`; `leavePictures(grid)`."""
 # Where a click chooses a tile, a second one, the key o or the button opens its pair; elsewhere a click does.
 _MOSAIC_COMPONENT = (
-    PAIRS_JS
-    + MOSAIC_JS
+    MOSAIC_JS
     + """
 const viewers = new Map();
 export default function ({ data, parentElement, setTriggerValue }) {
@@ -327,9 +317,9 @@ def show_mosaic(
         if on_pick is not None and place is not None:
             on_pick(int(place))
 
-    _mosaic()(
-        key=key,
-        data={
+    draw_pair_component(
+        _mosaic(),
+        {
             "sheet": described_sheet(sheet),
             "tiles": [asdict(tile) for tile in tiles],
             "chosen": chosen,
@@ -340,10 +330,9 @@ def show_mosaic(
             "pairs": described_pairs(pairs),
             "chart": chart,
         },
+        key=key,
         on_picked_change=picked,
-        on_match_change=match_asked(key),
     )
-    follow_to_match()
 
 
 def show_wipe(sheet: Sheet, names: tuple[str, str], *, key: str, tile_pixels: int, scroll: bool = False) -> None:
@@ -363,10 +352,9 @@ def whole_scale(sheet: Sheet, tile_pixels: int) -> int:
 # Registered when first drawn, once for a process.
 @cache
 def _mosaic() -> ComponentRenderer:
-    html = f"""<button type="button" class="opener" hidden>Open the pair</button>
-<div class="mosaic" role="group"></div>{PAIRS_HTML}"""
-    css = MOSAIC_CSS + PAIRS_CSS
-    return st.components.v2.component("afterimage_mosaic", html=html, css=css, js=_MOSAIC_COMPONENT)
+    html = """<button type="button" class="opener" hidden>Open the pair</button>
+<div class="mosaic" role="group"></div>"""
+    return pair_component("afterimage_mosaic", html, MOSAIC_CSS, _MOSAIC_COMPONENT)
 
 
 @cache

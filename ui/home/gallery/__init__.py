@@ -8,19 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import streamlit as st
-
 from recon_core.plots.sheet import Sheet
-from ui.shared.pair_view import (
-    PAIRS_CSS,
-    PAIRS_HTML,
-    PAIRS_JS,
-    PairSet,
-    described_pairs,
-    described_sheet,
-    follow_to_match,
-    match_asked,
-)
+from ui.shared.pair_view import PairSet, described_pairs, described_sheet, draw_pair_component, pair_component
 
 if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
@@ -58,8 +47,7 @@ class Gallery:
 
 def show_gallery(gallery: Gallery, *, key: str) -> None:
     """Draw it. With the same `key` pairs glide from where they were to where they are now."""
-    _component()(key=key, data=described(gallery), on_match_change=match_asked(key))
-    follow_to_match()
+    draw_pair_component(_component(), described(gallery), key=key)
 
 
 def described(gallery: Gallery) -> dict[str, Any]:
@@ -85,6 +73,4 @@ def _sheet(sheet: Sheet | None) -> dict[str, Any] | None:
 @cache
 def _component() -> ComponentRenderer:
     html, css, js = ((_FOLDER / f"gallery.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return st.components.v2.component(
-        "afterimage_gallery", html=html + PAIRS_HTML, css=css + PAIRS_CSS, js=PAIRS_JS + js
-    )
+    return pair_component("afterimage_gallery", html, css, js)

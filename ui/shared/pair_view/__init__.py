@@ -1,7 +1,7 @@
 """One pair at a time, large: training image, reconstruction, difference and scores, over whatever page it is opened on.
 
-A component that shows images holds a viewer (`PAIRS_HTML`, `PAIRS_CSS`, `PAIRS_JS`) and opens it at a click, in the
-browser. Escape closes it, arrow keys go to the next pair, and a link leads to the same pair on the Match page.
+A component made by `pair_component` holds a viewer and opens it at a click, in the browser. Escape closes it, arrow
+keys go to the next pair, and a link leads to the same pair on the Match page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
@@ -19,11 +19,12 @@ import streamlit as st
 from recon_core.plots.sheet import Sheet
 from ui.shared.pages import MATCH
 
+if TYPE_CHECKING:
+    from streamlit.components.v2.types import ComponentRenderer
+
 _FOLDER = Path(__file__).parent
 _ASKED = "pair-to-match"
-PAIRS_HTML, PAIRS_CSS, PAIRS_JS = (
-    (_FOLDER / f"pairs.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
-)
+_HTML, _CSS, _JS = ((_FOLDER / f"pairs.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
 MATCH_QUERY = "from", "m_pair"
 """What a link to the Match page holds: a run, and a training image by its number; ids only."""
 
@@ -94,7 +95,20 @@ def described_pairs(pairs: PairSet | None) -> dict[str, Any] | None:
     }
 
 
-def match_asked(key: str) -> Callable[[], None]:
+def pair_component(name: str, html: str, css: str, js: str) -> ComponentRenderer:
+    """A component of that name that holds a viewer of pairs. Register it once for a process."""
+    return st.components.v2.component(name, html=html + _HTML, css=css + _CSS, js=_JS + js)
+
+
+def draw_pair_component(
+    component: ComponentRenderer, data: Mapping[str, Any], *, key: str, **callbacks: Callable[[], None]
+) -> None:
+    """Draw such a component; a link in its viewer leads to the Match page."""
+    component(key=key, data=data, on_match_change=_match_asked(key), **callbacks)
+    _follow_to_match()
+
+
+def _match_asked(key: str) -> Callable[[], None]:
     """For `on_match_change` of a component under that key, which names the query of the Match page."""
 
     def remember() -> None:
@@ -105,7 +119,7 @@ def match_asked(key: str) -> Callable[[], None]:
     return remember
 
 
-def follow_to_match() -> None:
+def _follow_to_match() -> None:
     """After the component is drawn: go where its link led, without loading the app anew."""
     asked = st.session_state.pop(_ASKED, None)
     if asked:
