@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["AfterimageError", "InputError"]
+
 
 class AfterimageError(Exception):
     """An error whose message is one sentence for the user."""

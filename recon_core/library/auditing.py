@@ -66,14 +66,22 @@ def audit(
     progress: Progress = True,
     **settings: Any,
 ) -> Audit:
-    """Attack a model without any data, then count which of its training images came back.
+    """Attack a model without any data, then count which of its training images were reconstructed.
 
-    `model`, `input_shape`, `activation` and `layout` are as for `reconstruct`. `data` are the images it was trained on:
-    a `Data`, (images, labels), a folder of class folders, an .npz file, or the name of a set with n or per_class.
-    `held_out` are images of the same classes that it was not trained on. Inputs are (pixel - mean) / std of pixels in
-    [0, 1]; where nothing is said, the customary normalisation that fits best is taken. Images that do not look like
-    the training set, and work that does not fit into memory, are refused with the numbers unless `anyway`. Further
-    settings are those of the attack and of `load_data`. With `store` the audit is kept as a run.
+    Args:
+        model: as for `reconstruct`.
+        data: the images it was trained on: a `Data`, (images, labels), a folder with a subfolder for each class, an
+            .npz file, or the name of a data set with n or per_class.
+        held_out: images of the same classes that it was not trained on.
+        threshold: SSIM above which an image counts as reconstructed.
+        normalisation: how pixels were normalised; "auto" takes the customary one that fits the model best.
+        mean, std: inputs are (pixel - mean) / std of pixels in [0, 1], in place of `normalisation`.
+        anyway: count even if the images do not look like the training set; start even if memory may run out.
+        input_shape, activation, layout: as for `reconstruct`.
+        store: a folder or a RunStore, in which the audit is kept as a run.
+        name: name of that run.
+        progress: True for a progress bar, False for none, or a function of the fraction done and a message.
+        **settings: those of the attack and of `load_data`.
 
     >>> import recon_core as rc
     >>> data = rc.load_data("mnist", n=4)

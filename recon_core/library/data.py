@@ -102,12 +102,16 @@ def load_data(
     progress: Progress = True,
     **settings: Any,
 ) -> Data:
-    """Samples for `train` and `match`.
+    """Load samples for `train` and `match`.
 
-    `source` is the name of a data set (circle, cifar10, mnist, faces, cifar10-full, ...), a folder with a subfolder for
-    each class, an .npz file, or images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or floats in [0, 1], with
-    `labels` (N,) counted from 0. `n` counts training samples in all; further settings are those of
-    `recon_core.config.DataConfig`: per_class, task, partition, classes, selection, seed, test_n, ...
+    Args:
+        source: the name of a data set (circle, cifar10, mnist, faces, cifar10-full, ...), a folder with a subfolder for
+            each class, an .npz file, or images (N, H, W), (N, H, W, C) or (N, C, H, W), uint8 or floats in [0, 1].
+        labels: class indices (N,) from 0, where `source` is an array of images.
+        n: number of training samples, all classes together.
+        progress: True for a progress bar, False for none, or a function of the fraction done and a message.
+        **settings: those of `recon_core.config.DataConfig`: per_class, task, partition, classes, selection, seed,
+            test_n, ...
 
     >>> import recon_core as rc
     >>> rc.load_data("mnist", n=4)

@@ -57,7 +57,7 @@ _NO_OPTIONS = ImportOptions()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction:
-    """Candidates for the training samples, drawn out of weights; M = m candidates for each seed."""
+    """The result of `reconstruct`: M candidates for the training samples, m for each seed."""
 
     candidates: Tensor
     """(M, *input_shape), centred: the mean of the training images is not known to the attack."""
@@ -73,7 +73,7 @@ class Reconstruction:
     """The network that was attacked."""
     settings: AttackSettings
     summary: Mapping[str, Any]
-    """residual: the part of the squared weights that the candidates leave unexplained, in all and for each layer."""
+    """Facts such as residual, the share of the squared weights left unexplained, in all and for each layer."""
     confidence: Tensor | None
     """(M,) in [0, 1], how sure the attack is of each candidate; None where it does not say. See `certain`."""
     note: str
@@ -86,12 +86,12 @@ class Reconstruction:
 
     @property
     def network_inputs(self) -> Tensor:
-        """The candidates (M, *input_shape) as the network is fed them, normalised where it is known how."""
+        """The candidates (M, *input_shape) as inputs of the network, normalised where the normalisation is known."""
         return self.candidates if self.normalisation is None else self.normalisation.undo_centred(self.candidates)
 
     @property
     def images(self) -> Tensor:
-        """(M, C, H, W) in [0, 1]: with their mean added where it is known, else each stretched to the whole range."""
+        """(M, C, H, W) in [0, 1]: with the mean added where it is known, else each stretched to the full range."""
         if self.candidates.ndim != 4:
             raise InputError(f"candidates of shape {tuple(self.candidates.shape[1:])} are no images")
         return stretched(self.candidates) if self.normalisation is None else self.normalisation.pixels(self.candidates)
@@ -136,17 +136,26 @@ def reconstruct(
     progress: Progress = True,
     **settings: Any,
 ) -> Reconstruction:
-    """Draw candidates for the training samples out of a model's weights; no data is read.
+    """Reconstruct training samples from the weights of a model; no data is read.
 
-    `model` is a `TrainedModel`, a run or its id, a checkpoint file (.pth, .safetensors; nothing in it is run), or any
-    nn.Module that can be differentiated; `input_shape` (C, H, W) where a file or module does not tell. A file does not
-    tell its `activation` (relu, leaky_relu, gelu) nor the `layout` of its convolutions ("conv(padding=1), relu, max(2),
-    flatten, dense, relu, dense") either. Of pixels that were normalised, give `mean` and `std`. Settings are
-    those of `recon_core.attacks.AttackSettings`: recipe, m (candidates, at least twice the training samples),
-    iterations, seed, seeds, objective, ... `preset` names hyper-parameters released by the authors.
-    `baseline="untrained"` attacks an untrained network of the same shape instead, for the chance level. With `store` (a
-    folder or a RunStore) the attack is kept as a run. Ctrl-C gives the candidates as far as they got. What does not fit
-    into memory is refused; `anyway` insists.
+    Args:
+        model: a `TrainedModel`, a run or its id, a checkpoint file (.pth or .safetensors; nothing in it is run), or any
+            differentiable `nn.Module`.
+        preset: hyper-parameters released by the authors, by name.
+        baseline: "untrained" attacks an untrained network of the same architecture, for the chance level.
+        known_init: explain only the change since the initialisation, which is drawn again from its seed.
+        input_shape: (C, H, W), where it does not follow from the file or module.
+        activation: of a file: relu (default), leaky_relu or gelu.
+        layout: of a file with convolutions, e.g. "conv(padding=1), relu, max(2), flatten, dense, relu, dense".
+        mean, std: inputs are (pixel - mean) / std of pixels in [0, 1]; one number, or one for each channel.
+        store: a folder or a RunStore, in which the attack is kept as a run.
+        name: name of that run.
+        anyway: start even if memory may run out.
+        progress: True for a progress bar, False for none, or a function of the fraction done and a message.
+        **settings: those of `recon_core.attacks.AttackSettings` and of the recipe: recipe, m (number of candidates, at
+            least twice that of the training samples), iterations, seed, seeds, objective, ...
+
+    Ctrl-C returns the candidates found so far.
 
     >>> import recon_core as rc
     >>> model = rc.train(rc.load_data("circle", n=6), widths=50, epochs=20, progress=False)

@@ -186,12 +186,18 @@ def match(
     progress: Progress = True,
     **settings: Any,
 ) -> Score:
-    """Score candidates against the training samples of `data`.
+    """Match candidates with the training samples of `data`, and score them.
 
-    Settings are those of `recon_core.runs.match_source.MatchConfig`: threshold (0.4), merge_factor (B), protocol,
-    ssim, vote, assignment, ... `untrained` is `reconstruct(model, baseline="untrained")`, one more control for the
-    chance level. With `store` the match is kept as a run, where `found` is a run of that store too. What does not fit
-    into memory is refused; `anyway` insists.
+    Args:
+        found: candidates from `reconstruct`.
+        data: the samples that the model was trained on.
+        untrained: `reconstruct(model, baseline="untrained")`, one more control for the chance level.
+        store: a folder or a RunStore, in which the match is kept as a run; `found` has to be a run of it too.
+        name: name of that run.
+        anyway: start even if memory may run out.
+        progress: True for a progress bar, False for none, or a function of the fraction done and a message.
+        **settings: those of `recon_core.runs.match_source.MatchConfig`: threshold (0.4), merge_factor (B), protocol,
+            ssim, vote, assignment, ...
 
     >>> import recon_core as rc
     >>> data = rc.load_data("circle", n=6)

@@ -101,13 +101,21 @@ def train(
     progress: Progress = True,
     **settings: Any,
 ) -> TrainedModel:
-    """Train a ReLU network on `data`; without data, on those of the preset.
+    """Train a ReLU network.
 
-    Settings are those of `recon_core.config`: recipe, loss, weight_decay, epochs, target_loss, ...; widths, bias,
-    init_scale, conv_kernel, ...; device. `seed` is that of the initial weights. Left out, they follow from the data and
-    from each other: gradient flow far into the margin, or to a stationary point where weight_decay is set. With `store`
-    (a folder or a RunStore) the training is kept as a run. Ctrl-C gives the network as far as it got. What does not fit
-    into memory is refused; `anyway` insists.
+    Args:
+        data: samples from `load_data`; None for those of the preset.
+        preset: named settings to start from; `afterimage presets` lists them.
+        seed: seed of the initial weights.
+        store: a folder or a RunStore, in which the training is kept as a run.
+        name: name of that run.
+        anyway: start even if memory may run out.
+        progress: True for a progress bar, False for none, or a function of the fraction done and a message.
+        **settings: those of `recon_core.config`: recipe, loss, weight_decay, epochs, target_loss, ...; widths, bias,
+            init_scale, conv_kernel, ...; device. Defaults follow from the data and from each other: gradient flow far
+            into the margin, or training to a stationary point where weight_decay is set.
+
+    Ctrl-C returns the network as trained so far.
 
     >>> import recon_core as rc
     >>> model = rc.train(rc.load_data("circle", n=6), widths=50, epochs=20, progress=False)
