@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import typer
+from pydantic import ValidationError
 
 from recon_core.config import requirement
 from recon_core.names import listed
@@ -18,10 +19,9 @@ _NOT_A_CHOICE = " is not one of "
 def usage_sentence(error: TyperException) -> str:
     """The sentence; empty where help was asked for by giving no command, and is shown already."""
     if isinstance(error, typer.BadParameter) and error.param is not None:
-        faults = getattr(error.__cause__, "errors", list)()
         name = next((option for option in error.param.opts if option.startswith("--")), error.param.metavar)
-        if faults:
-            return f"{name} must be {_wanted(error.message)}, got {faults[0]['input']!r}"
+        if isinstance(error.__cause__, ValidationError):
+            return f"{name} must be {_wanted(error.message)}, got {error.__cause__.errors()[0]['input']!r}"
     message = error.format_message().rstrip(".").replace(". Did you", "; did you")
     message = message.replace("Got unexpected extra argument(s)", "too many arguments:")
     context = getattr(error, "ctx", None)

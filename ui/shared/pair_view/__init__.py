@@ -100,9 +100,7 @@ def pair_component(name: str, html: str, css: str, js: str) -> ComponentRenderer
     return st.components.v2.component(name, html=html + _HTML, css=css + _CSS, js=_JS + js)
 
 
-def draw_pair_component(
-    component: ComponentRenderer, data: Mapping[str, Any], *, key: str, **callbacks: Callable[[], None]
-) -> None:
+def draw_pair_component(component: ComponentRenderer, data: dict[str, Any], *, key: str, **callbacks: Any) -> None:
     """Draw such a component; a link in its viewer leads to the Match page."""
     component(key=key, data=data, on_match_change=_match_asked(key), **callbacks)
     _follow_to_match()
