@@ -149,6 +149,7 @@ def _wait_for_steps(store: RunStore, process: subprocess.Popen[str]) -> str:
     return store.list()[0].id
 
 
+@pytest.mark.processes
 def test_ctrl_c_leaves_a_resumable_run(cli, process: subprocess.Popen[str], tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     run_id = _wait_for_steps(store, process)
@@ -171,6 +172,7 @@ def test_ctrl_c_leaves_a_resumable_run(cli, process: subprocess.Popen[str], tmp_
     assert run.status().state is RunState.CANCELLED
 
 
+@pytest.mark.processes
 def test_a_killed_run_shows_as_interrupted(process: subprocess.Popen[str], tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     run_id = _wait_for_steps(store, process)

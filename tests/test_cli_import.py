@@ -170,6 +170,7 @@ def test_a_repeated_import_has_a_command_of_our_own(cli: Cli, sender: RunStore, 
     assert list(repeated.command) == repeat_command("train", TRAINING)
 
 
+@pytest.mark.processes
 class TestNoFile:
     """What is not a plain file is refused, at once and unread."""
 

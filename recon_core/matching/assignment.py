@@ -6,8 +6,6 @@ from dataclasses import replace
 from enum import StrEnum
 
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from recon_core.errors import InputError
 from recon_core.matching.neighbours import Neighbours
@@ -55,6 +53,10 @@ def _one_to_one(neighbours: Neighbours) -> Neighbours:
     No training image need look beyond its N nearest: the others can occupy at most N - 1 of them. So the sparse
     problem on those lists has the same optimum as the full N x M matrix, which would not fit.
     """
+    # Here, because most processes never come to it, and all would wait for it.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
     count, kept = neighbours.distances.shape
     needed = min(count, neighbours.usable)
     if kept < needed:

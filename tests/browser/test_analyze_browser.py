@@ -109,6 +109,8 @@ def test_points_and_the_images_behind_them(dashboard, visit) -> None:
     expect(page.get_by_text("2 chosen images, best first")).to_be_visible()
 
     # A reload, and a way around other pages, bring all of it back.
+    settle(page)
+    expect(page).to_have_url(re.compile(r"a_sel=[a-z0-9-]+%3A0-1\b"))
     address = page.url
     page.reload()
     expect(page.get_by_text("2 chosen images, best first")).to_be_visible()

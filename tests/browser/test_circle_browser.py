@@ -59,6 +59,12 @@ def expect_data(player: Locator, name: str, value: str | re.Pattern[str]) -> Non
     expect(player).to_have_attribute(f"data-{name}", value)
 
 
+def expect_mode(player: Locator, mode: str) -> None:
+    """Of a page with one player: for a moment, that of another mode stands beside it."""
+    expect(player.page.locator(f".player[data-mode={mode}]")).to_have_count(1)
+    expect(player).to_have_count(1)
+
+
 def time_of(player: Locator) -> float:
     return float(player.get_attribute("data-time") or "nan")
 
@@ -77,7 +83,7 @@ def test_opens_playing_a_recording_and_starts_over_when_it_is_opened_again(dashb
     for _ in range(2):
         click(page, page.get_by_role("button", name="Watch the circle"))
         player = player_of(page)
-        expect_data(player, "mode", "recording")
+        expect_mode(player, "recording")
         expect_data(player, "playing", "true")
         # From its beginning, through all that moves, with nobody's doing.
         expect_data(player, "frame", re.compile("training:"))
@@ -93,10 +99,10 @@ def test_opens_playing_a_recording_and_starts_over_when_it_is_opened_again(dashb
 def test_run_it_live_pause_and_step(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/?view=circle")
     player = player_of(page)
-    expect_data(player, "mode", "recording")
+    expect_mode(player, "recording")
     training = dashboard.gates.close("train")
     page.get_by_role("button", name="Run it live").click()
-    expect_data(player, "mode", "live")
+    expect_mode(player, "live")
     training.wait()
     store = RunStore(dashboard.store)
     [train] = map(store.open, ids_of(store, "train"))
@@ -123,7 +129,7 @@ def test_run_it_live_pause_and_step(dashboard, visit) -> None:
     expect(page).to_have_url(re.compile("c_n=4"))
     wait_for(lambda: len(ids_of(store, "train")) == 2)
     wait_for(lambda: train.status().state is RunState.CANCELLED)
-    expect_data(player, "mode", "live")
+    expect_mode(player, "live")
     training.open()
 
 
@@ -140,11 +146,11 @@ def test_start_and_see_the_points_move(dashboard, visit) -> None:
     page.goto(f"{dashboard.url}/{ADDRESS}")
     player = player_of(page)
     expect(page.get_by_text("on these 4 points")).to_be_visible()
-    expect_data(player, "mode", "still")
+    expect_mode(player, "still")
     looks = {look(player)}
     training, attack = (dashboard.gates.close(kind) for kind in ("train", "reconstruct"))
     click(page, page.get_by_role("button", name="Start", exact=True))
-    expect_data(player, "mode", "live")
+    expect_mode(player, "live")
     training.wait()
     training.open()
     store = RunStore(dashboard.store)
@@ -157,12 +163,12 @@ def test_start_and_see_the_points_move(dashboard, visit) -> None:
         wait_for(lambda: time.time() - (run.dir / "snapshots.safetensors").stat().st_mtime > OLD_SECONDS)
         attack.move(step + 1)
         expect(player).not_to_have_attribute("data-step", shown)
-        expect_data(player, "mode", "live")
+        expect_mode(player, "live")
         wait_for(lambda: look(player) not in looks, what="a picture that is new")
         looks.add(look(player))
     attack.open()
     # From the live view it goes on by itself to the result.
-    expect_data(player, "mode", "recording")
+    expect_mode(player, "recording")
     expect_data(player, "stage", "f")
     expect(page.get_by_test_id("stMetric")).to_have_count(2)
     expect(page.get_by_text("which the attack never sees")).to_be_visible()
@@ -171,7 +177,7 @@ def test_start_and_see_the_points_move(dashboard, visit) -> None:
 def test_play_pause_step_and_scrub(shown: str, visit) -> None:
     page = visit(f"{shown}/{ADDRESS}")
     player = player_of(page)
-    expect_data(player, "mode", "recording")
+    expect_mode(player, "recording")
     expect_data(player, "stage", "f")  # the result first
     expect_data(player, "theme", "light")
     expect(page.get_by_test_id("stMetric")).to_have_count(2)
@@ -232,7 +238,7 @@ def test_play_pause_step_and_scrub(shown: str, visit) -> None:
 def test_reload_and_sliders_leave_the_recording_where_it_was(shown: str, visit) -> None:
     page = visit(f"{shown}/{ADDRESS}")
     player = player_of(page)
-    expect_data(player, "mode", "recording")
+    expect_mode(player, "recording")
     settle(page)
     page.get_by_role("slider", name="Position in the recording").fill("500")
     page.get_by_label("Speed").select_option("2")

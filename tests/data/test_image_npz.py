@@ -231,6 +231,7 @@ def _in_a_minute_of_work(path: Path, **settings: object) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_work_for_many_class_names_grows_as_their_number(file: Path) -> None:
     """Each compared with each other, 300,000 names take a quarter of an hour; looked up, about a second."""
     names = np.array([f"{number:x}" for number in range(300_000)])
@@ -241,6 +242,7 @@ def test_the_work_for_many_class_names_grows_as_their_number(file: Path) -> None
     assert "'7' empty or twice" in _in_a_minute_of_work(file, partition="0|1", n=4)
 
 
+@pytest.mark.slow
 def test_the_work_for_many_classes_grows_as_their_number(file: Path) -> None:
     """As many classes as images, each to be found among all."""
     labels = np.arange(600_000, dtype=np.int32)

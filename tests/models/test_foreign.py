@@ -557,6 +557,7 @@ sys.stdout.write(str(peak() - before))
 """
 
 
+@pytest.mark.processes
 def test_memory_stays_bounded(tmp_path: Path) -> None:
     """Files of a few bytes up to 1 MiB that claim terabytes cost at most 200 MiB (measured in a process of its own)."""
     good = save(tmp_path / "good.pth", mlp(2, 4, 1))

@@ -18,8 +18,8 @@ from recon_core.runs import StopFlag
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import settled, texts
 from tests.runs.match_runs import CIRCLE, MNIST, candidate_run, data_of, noise, noisy_copies, train_run
-from ui.analyze.choice import read, written
-from ui.analyze.one import selected_samples
+from ui.analyze.choice import Choice, read, written
+from ui.analyze.one import choice_after, selected_samples
 from ui.shared.store import forget
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
@@ -321,6 +321,19 @@ def test_choices_are_written_shortly() -> None:
 )
 def test_nonsense_chooses_nothing(text: str, samples: set[int]) -> None:
     assert read(text) == samples
+
+
+def test_a_second_click_takes_a_choice_back_and_a_second_line_does_not() -> None:
+    def selection(*samples: int, lasso: bool) -> dict[str, Any]:
+        points = [{"customdata": [sample]} for sample in samples]
+        return {"selection": {"points": points, "lasso": [{"x": [0, 1], "y": [0, 1]}] if lasso else []}}
+
+    clicked = choice_after(Choice("run"), selection(3, lasso=False))
+    assert clicked == Choice("run", frozenset({3}), 3)
+    assert choice_after(clicked, selection(3, lasso=False)) == Choice("run")
+    drawn = choice_after(clicked, selection(3, 4, lasso=True))
+    assert drawn == Choice("run", frozenset({3, 4}))
+    assert choice_after(drawn, selection(3, 4, lasso=True)) == drawn
 
 
 def test_selected_points_are_read_by_what_they_carry() -> None:

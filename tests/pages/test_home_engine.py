@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
 PROJECT = Path(__file__).resolve().parents[2]
 # A process of its own, because this one has loaded everything.
 VISIT = """

@@ -124,6 +124,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.processes
 def test_attack_is_over_before_the_code_that_reads_data_is_loaded(store: RunStore, foreign: Foreign) -> None:
     run = create_audit(store, asked(imported(store, foreign), foreign.photos))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

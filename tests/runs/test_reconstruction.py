@@ -325,6 +325,7 @@ sys.exit(max(codes))
 """
 
 
+@pytest.mark.processes
 def test_worker_attacks_without_the_code_that_reads_data(store: RunStore) -> None:
     model = trained(store)
     runs = [asked(store, model), asked(store, model, known_init=True), asked(store, model, baseline="inversion")]

@@ -99,11 +99,22 @@ def nodes(client_port: int, all_gates: Gates) -> Iterator[Any]:
 
 
 @pytest.fixture
-def second(nodes: Any) -> Iterator[Any]:
-    node = nodes.add_node(num_cpus=1, node_ip_address=SECOND)
-    yield node
-    if node in nodes.worker_nodes:
+def second(nodes: Any) -> Any:
+    """Another node with one core, which stays for the tests that follow, since a start takes seconds."""
+    if not nodes.worker_nodes:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("AFTERIMAGE_STORE")  # it works for no test in particular
+            nodes.add_node(num_cpus=1, node_ip_address=SECOND)
+    [node] = nodes.worker_nodes
+    return node
+
+
+@pytest.fixture
+def alone(nodes: Any) -> Any:
+    """The cluster with nothing but its head."""
+    for node in list(nodes.worker_nodes):
         nodes.remove_node(node)
+    return nodes
 
 
 @pytest.fixture
@@ -365,10 +376,32 @@ def test_a_cluster_that_does_not_answer_is_a_sentence_with_the_way_out(
     assert search(run) is RunState.DONE
 
 
-def test_a_run_that_waits_for_room_is_cancelled_at_once(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+def test_from_outside_a_cluster(nodes: Any, second: Any, client_port: int, store: RunStore, model: Run) -> None:
+    """By Ray's client: nothing of this process is part of the cluster."""
+    here, run = asked(store, model, 4), asked(store, model, 4, cluster=f"ray://{LOOPBACK}:{client_port}")
+    search(here, executor=InlineExecutor(perform_in))
+    assert search(run) is RunState.DONE
+    assert trials_of(run) == trials_of(here)
+    assert store.check() == []
+
+
+@pytest.mark.parametrize("wish", [{"gpus": 0.5}, {"cpus": 3}])
+def test_more_than_any_node_has_is_a_sentence(nodes: Any, second: Any, tmp_path: Path, wish: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"a run is to have .* no node .* has that: they have 1 core and 1 core; ask"):
+        cluster.RayExecutor(Places(cluster=nodes.address, **wish), tmp_path / "log.txt")
+
+
+def test_every_node_is_asked_whether_it_is_fit(nodes: Any, second: Any, cli: Callable[..., Any]) -> None:
+    code, table, said = cli("cluster", nodes.address)
+    assert (code, said.strip()) == (0, "2 of 2 nodes can do runs, 2 cores in all")
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [LOOPBACK, SECOND]
+    assert table.count(torch.__version__) == 2
+
+
+def test_a_run_that_waits_for_room_is_cancelled_at_once(alone: Any, store: RunStore, tmp_path: Path) -> None:
     """Somebody else has the only core."""
     first, waiting = (store.create("train", LONG) for _ in range(2))
-    others = cluster.RayExecutor(Places(cluster=nodes.address), tmp_path / "log.txt")
+    others = cluster.RayExecutor(Places(cluster=alone.address), tmp_path / "log.txt")
     try:
         for run in (first, waiting):
             others.submit(run)
@@ -383,20 +416,11 @@ def test_a_run_that_waits_for_room_is_cancelled_at_once(nodes: Any, store: RunSt
         others.close()  # whoever stops early closes twice
 
 
-def test_from_outside_a_cluster(nodes: Any, second: Any, client_port: int, store: RunStore, model: Run) -> None:
-    """By Ray's client: nothing of this process is part of the cluster."""
-    here, run = asked(store, model, 4), asked(store, model, 4, cluster=f"ray://{LOOPBACK}:{client_port}")
-    search(here, executor=InlineExecutor(perform_in))
-    assert search(run) is RunState.DONE
-    assert trials_of(run) == trials_of(here)
-    assert store.check() == []
-
-
-def test_runs_share_a_gpu_where_there_is_one(nodes: Any, store: RunStore, tmp_path: Path) -> None:
+def test_runs_share_a_gpu_where_there_is_one(alone: Any, store: RunStore, tmp_path: Path) -> None:
     """Ray takes our word for the GPU: what is tested is who gets a share of it."""
-    node = nodes.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND)
+    node = alone.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND)
     try:
-        executor = cluster.RayExecutor(Places(cluster=nodes.address, gpus=0.5), tmp_path / "log.txt")
+        executor = cluster.RayExecutor(Places(cluster=alone.address, gpus=0.5), tmp_path / "log.txt")
         try:
             assert executor.places() == 2  # the head's core has no GPU beside it
             runs = [store.create("train", LONG) for _ in range(2)]
@@ -409,20 +433,7 @@ def test_runs_share_a_gpu_where_there_is_one(nodes: Any, store: RunStore, tmp_pa
             executor.close()
         assert [run.status().state for run in runs] == [RunState.CANCELLED] * 2
     finally:
-        nodes.remove_node(node)
-
-
-@pytest.mark.parametrize("wish", [{"gpus": 0.5}, {"cpus": 3}])
-def test_more_than_any_node_has_is_a_sentence(nodes: Any, second: Any, tmp_path: Path, wish: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=r"a run is to have .* no node .* has that: they have 1 core and 1 core; ask"):
-        cluster.RayExecutor(Places(cluster=nodes.address, **wish), tmp_path / "log.txt")
-
-
-def test_every_node_is_asked_whether_it_is_fit(nodes: Any, second: Any, cli: Callable[..., Any]) -> None:
-    code, table, said = cli("cluster", nodes.address)
-    assert (code, said.strip()) == (0, "2 of 2 nodes can do runs, 2 cores in all")
-    assert [line.split()[0] for line in table.splitlines()[1:]] == [LOOPBACK, SECOND]
-    assert table.count(torch.__version__) == 2
+        alone.remove_node(node)
 
 
 @pytest.mark.parametrize("address", [f"{LOOPBACK}:9", f"ray://{LOOPBACK}:9"])

@@ -93,10 +93,7 @@ def _show_scatter(found: Leakage, settings: Settings, choice: Choice) -> None:
     figure.update_layout(dragmode=mouse.drag)
 
     def picked() -> None:
-        samples = selected_samples(st.session_state[SCATTER])
-        if samples == choice.samples:  # a second click on the same point
-            samples = frozenset()
-        choose(Choice(choice.run, samples, min(samples) if len(samples) == 1 else None))
+        choose(choice_after(choice, st.session_state[SCATTER]))
 
     show_figure(
         figure,
@@ -136,6 +133,15 @@ def _choose_mouse() -> _Mouse:
         persist_state="session",
     )
     return _MICE[chosen or "click"]
+
+
+def choice_after(choice: Choice, state: Any) -> Choice:
+    """What is chosen once a chart has this selection."""
+    samples = selected_samples(state)
+    # A second click on the same point; a chart that is drawn anew may send the line around its points once more.
+    if samples == choice.samples and not state["selection"].get("lasso"):
+        samples = frozenset()
+    return Choice(choice.run, samples, min(samples) if len(samples) == 1 else None)
 
 
 def selected_samples(state: Any) -> frozenset[int]:
