@@ -30,7 +30,7 @@ NOTE_FRAMES = """() => {
   let player = null;
   const note = () => {
     if (!player?.isConnected) player = search(document);
-    if (player) window.frames_drawn.add(player.dataset.frame);
+    if (player?.dataset.frame) window.frames_drawn.add(player.dataset.frame);
     requestAnimationFrame(note);
   };
   note();
