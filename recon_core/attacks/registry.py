@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="AttackSettings")
 
+FIRST_VERSION = 1
+"""Of results and checkpoints from before attacks had one."""
+
 
 class NetworkSize(Protocol):
     """What decides the cost of a step on a network, known before it is trained."""
@@ -119,7 +122,7 @@ class Attack(Generic[S]):
     network_defaults: Callable[[Architecture], Mapping[str, Any]] = _nothing
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings that others have found, by name."""
-    version: int = 1
+    version: int = FIRST_VERSION
     """Raised with every change after which the same weights and settings may give other counts."""
     measure_every: int = 10
     cost: Callable[[S, NetworkSize], Cost] = autograd_cost

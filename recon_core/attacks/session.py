@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recon_core.attacks.registry import find_attack, make_stepper
+from recon_core.attacks.registry import FIRST_VERSION, find_attack, make_stepper
 from recon_core.attacks.settings import AttackSettings, Prior
 from recon_core.attacks.stepper import CERTAIN, Candidates, Confident, Measurement, attack_device
 from recon_core.attacks.target import Target
@@ -92,13 +92,19 @@ class _Part(NamedTuple):
 
 
 def attack(target: Target, settings: AttackSettings, observer: Observer, resume: Resume | None = None) -> AttackOutcome:
-    """Reconstruct from the weights alone. A resumed attack takes the same steps as one that never stopped."""
+    """Reconstruct from the weights alone.
+
+    A resumed attack takes the same steps as one that never stopped, or starts anew where its version has changed since.
+    """
     if settings.objective not in (None, target.objective):
         raise InputError(f"the settings ask for objective {settings.objective}, the target is {target.objective}")
     with torch.no_grad():
         session = _Session(target, settings, observer)
-        if resume is not None:
+        begun = None if resume is None else resume.meta.get("attack_version", FIRST_VERSION)
+        if resume is not None and begun == session.version:
             session.restore(resume)
+        elif resume is not None:  # half of one version and half of another could never be repeated
+            observer.log(f"begun with version {begun} of attack {settings.recipe}; starts anew with {session.version}")
         return session.run()
 
 
@@ -106,7 +112,9 @@ class _Session:
     def __init__(self, target: Target, settings: AttackSettings, observer: Observer) -> None:
         self.target, self.settings, self.observer = target, settings, observer
         self.norms = target.squared_norms().tolist()
-        self.measure_every = settings.measure_every or find_attack(settings.recipe).measure_every
+        registered = find_attack(settings.recipe)
+        self.version = registered.version
+        self.measure_every = settings.measure_every or registered.measure_every
         self.snapshot_every = self._snapshot_interval()
         self.parts: list[_Part] = []
         self.snapshots: list[_Snapshot] = []
@@ -258,6 +266,7 @@ class _Session:
 
     def _meta(self) -> dict[str, Any]:
         return {
+            "attack_version": self.version,
             "seconds": self.seconds,
             "iteration": self.iteration,
             "parts": [{**part.facts, "step": part.found.step} for part in self.parts],
@@ -313,6 +322,7 @@ class _Session:
             "candidates": sum(len(part.found.x) for part in steady),
             "seeds": [part.facts for part in parts],
             "recipe": str(self.settings.recipe),
+            "attack_version": self.version,
             "prior": str(getattr(self.settings, "prior", Prior.OFF)),
             "objective": str(self.target.objective),
             "known_init": self.target.initial is not None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from recon_core.attacks.registry import find_attack
 from recon_core.config import TrainConfig
 from recon_core.errors import InputError
 from recon_core.runs.chains import attack_requests, planned_model
 from recon_core.runs.match_source import MatchConfig
-from recon_core.runs.reconstruction import ReconstructConfig
+from recon_core.runs.reconstruction import ReconstructConfig, attack_version
 from recon_core.store import RunState, RunStore, RunSummary
 
 _ACTIVE = (RunState.QUEUED, RunState.RUNNING)
@@ -64,8 +65,15 @@ def _attack_of(store: RunStore, match: RunSummary) -> str | None:
 
 
 def _is(store: RunStore, run_id: str, request: ReconstructConfig) -> bool:
+    """Whether the run was asked for the same, and made by the attack's present version where it is done."""
     config = _config(store, run_id)
-    return config is not None and {**config, "model": request.model} == request.model_dump(mode="json")
+    if config is None or {**config, "model": request.model} != request.model_dump(mode="json"):
+        return False
+    recipe = request.settings.recipe
+    try:
+        return attack_version(store.open(run_id), recipe) == find_attack(recipe).version
+    except InputError:  # deleted meanwhile
+        return False
 
 
 def _config(store: RunStore, run_id: str) -> dict[str, Any] | None:

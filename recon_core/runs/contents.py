@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from recon_core.attacks.registry import FIRST_VERSION
 from recon_core.auditing.report import AuditReport
 from recon_core.config import BiasMode, TrainConfig, parse_config
 from recon_core.errors import InputError
@@ -98,6 +99,7 @@ class ReconstructResult(Facts):
     architecture: ArchitectureFacts
     model: Text
     baseline: Text | None = None
+    attack_version: Count = FIRST_VERSION
     warning: Text | None = None
     residual: Number = None
     seconds: Number = None

@@ -1,7 +1,8 @@
 """One key for one computation: runs of the same key have the same result, whoever asked for them.
 
 A key is a digest of all settings that change the outcome. The key of an attack holds that of its training, the key of
-a matching those of both, so it does not matter which run computed them. Left out is what only changes how a run is
+a matching those of both, so it does not matter which run computed them. It holds the attack's version too, so what an
+earlier version found is not taken for what the present one would find. Left out is what only changes how a run is
 watched or where it runs.
 """
 
@@ -14,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from recon_core.attacks.registry import FIRST_VERSION, find_attack
 from recon_core.config import DataConfig, TrainConfig, parse_config
 from recon_core.data import load_task
 from recon_core.errors import AfterimageError, InputError
 from recon_core.models import Architecture
 from recon_core.runs.match_source import MatchConfig
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig
+from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_version
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 
 _UNSEEN_TRAINING = ("record_every",)
@@ -37,18 +39,21 @@ def own_images(data: DataConfig) -> str | None:
     return load_task(data).fingerprint if data.source.needs_path else None
 
 
-def attack_key(model_key: str, config: ReconstructConfig) -> str:
-    return _digest("attack", model_key, _asked(config))
+def attack_key(model_key: str, config: ReconstructConfig, version: int | None = None) -> str:
+    """`version` is that of the attack; the present one where it is left out."""
+    return _digest("attack", model_key, _asked(config, version))
 
 
-def untrained_key(config: ReconstructConfig, training: TrainConfig, architecture: Architecture) -> str:
+def untrained_key(
+    config: ReconstructConfig, training: TrainConfig, architecture: Architecture, version: int | None = None
+) -> str:
     """An untrained network is identified by its architecture and its start, whatever was trained from there."""
     model = training.model
     start: dict[str, Any] = {"init_scale": model.init_scale, "seed": model.seed, "dtype": model.dtype}
     if model.dense_init_scale != "kaiming":
         start["dense_init_scale"] = model.dense_init_scale
     # The first word is part of keys that studies have stored since 0.1.0.
-    return _digest("floor", architecture.to_json(), start, _asked(config))
+    return _digest("floor", architecture.to_json(), start, _asked(config, version))
 
 
 def match_key(candidates: str, untrained: str | None, config: MatchConfig) -> str:
@@ -56,10 +61,14 @@ def match_key(candidates: str, untrained: str | None, config: MatchConfig) -> st
     return _digest("match", candidates, untrained, asked)
 
 
-def _asked(config: ReconstructConfig) -> dict[str, Any]:
+def _asked(config: ReconstructConfig, version: int | None) -> dict[str, Any]:
     """An m that follows from the weights is left out: it is unknown before training, and equal for equal weights."""
     unseen = {*_UNSEEN_ATTACK, "m"} if config.m_from_rank else set(_UNSEEN_ATTACK)
-    return config.model_dump(mode="json", exclude={"model": True, "settings": unseen})
+    asked = config.model_dump(mode="json", exclude={"model": True, "settings": unseen})
+    made_by = find_attack(config.settings.recipe).version if version is None else version
+    if config.attacks and made_by != FIRST_VERSION:  # keys of the first version are those of before there were any
+        asked["attack_version"] = made_by
+    return asked
 
 
 def _digest(*parts: object) -> str:
@@ -122,7 +131,8 @@ class RunIndex:
         if summary.kind == "train":
             return _trained_key(run)
         if summary.kind == "reconstruct":
-            return self._attack_key(parse_config(ReconstructConfig, run.config), summaries)
+            asked = parse_config(ReconstructConfig, run.config)
+            return self._attack_key(asked, attack_version(run, asked.settings.recipe), summaries)
         config = parse_config(MatchConfig, run.config)
         if len(config.runs) != 1:
             return None
@@ -131,16 +141,16 @@ class RunIndex:
             return None
         return match_key(str(parts[0]), parts[1] if config.untrained else None, config)
 
-    def _attack_key(self, config: ReconstructConfig, summaries: Mapping[str, RunSummary]) -> str | None:
+    def _attack_key(self, config: ReconstructConfig, version: int, summaries: Mapping[str, RunSummary]) -> str | None:
         model = summaries[config.model]
         if config.baseline is Baseline.UNTRAINED:
             run = self._store.open(model.id)
             if model.kind != "train" or model.status.state is not RunState.DONE:
                 return None
             architecture = Architecture.from_json((run.result() or {})["architecture"])
-            return untrained_key(config, parse_config(TrainConfig, run.config), architecture)
+            return untrained_key(config, parse_config(TrainConfig, run.config), architecture, version)
         key = self._key_of(model, summaries)
-        return None if key is None else attack_key(key, config)
+        return None if key is None else attack_key(key, config, version)
 
 
 def find_run(store: RunStore, run_id: str) -> Run | None:

@@ -33,7 +33,7 @@ from recon_core.attacks.circle import PAPER_DISTANCE, PAPER_THRESHOLD, circle_st
 from recon_core.attacks.fast import PIXEL_NORM
 from recon_core.attacks.labels import assign_labels
 from recon_core.attacks.priors import describes_images
-from recon_core.attacks.registry import find_attack
+from recon_core.attacks.registry import FIRST_VERSION, find_attack
 from recon_core.attacks.settings import check_settings
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
@@ -82,6 +82,11 @@ class ReconstructConfig(Frozen):
     baseline: Baseline | None = None
     inversion_ranges: Literal["inversion", "reconstruction"] = "inversion"
 
+    @property
+    def attacks(self) -> bool:
+        """Whether the attack of the settings is made, on whichever network."""
+        return self.baseline in (None, Baseline.UNTRAINED)
+
 
 def default_attack(model: AttackModel) -> str:
     """The default attack: `copies` where inputs are images and it applies, else `fast`."""
@@ -99,6 +104,17 @@ def usual_candidates(model: AttackModel) -> int:
         return _USUAL_CANDIDATES
     least = 0 if model.architecture.dense_first else _USUAL_CANDIDATES
     return max(_PER_DIMENSION * model.rank, 2 * model.architecture.outputs, least)
+
+
+def attack_version(run: Run, recipe: str) -> int:
+    """Of the attack that a finished reconstruction was made by; the present one where it is still to be made.
+
+    A run that is taken up again starts anew where the version has changed, so its checkpoints do not count.
+    """
+    result = run.result()
+    if result is None:
+        return find_attack(recipe).version
+    return int(result.get("attack_version", FIRST_VERSION))
 
 
 def attack_settings(

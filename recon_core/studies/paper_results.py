@@ -7,6 +7,7 @@ number to its run.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,6 @@ from recon_core.plots.files import write_pngs
 from recon_core.plots.studies import Strip
 from recon_core.plots.style import without_title
 from recon_core.runs.commands import offered_command
-from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.store import RunState, RunStore
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.claims import verdicts
@@ -32,7 +32,7 @@ from recon_core.studies.costs import single_thread_estimator, study_cost
 from recon_core.studies.figures import StudyFigure, study_figures
 from recon_core.studies.findings import overview
 from recon_core.studies.paper_figures import OURS, PAPER_FIGURES, PaperFigure
-from recon_core.studies.results import StudyResults, study_results, threshold_of
+from recon_core.studies.results import StudyResults, attack_text, study_results, threshold_of
 from recon_core.studies.results_book import (
     BEST_PAIRS,
     AnswerKey,
@@ -108,25 +108,17 @@ def read_answer(store: RunStore, run_id: str) -> StudyAnswer:
 def _origin(store: RunStore, results: StudyResults) -> Origin:
     run, plan = store.open(results.run_id), results.plan
     runs = {run_id for row in results.table.rows for run_id in row.runs.values()}
-    seconds, attacks = 0.0, []
+    seconds = 0.0
     for run_id in sorted(runs):
-        try:
-            one = store.open(run_id)
-        except InputError:  # deleted since
-            continue
-        seconds += one.status().seconds or 0.0
-        if one.kind == "reconstruct" and one.config.get("baseline") is None:
-            attacks.append(parse_config(ReconstructConfig, one.config).settings)
-    recipes = sorted({str(attack.recipe) for attack in attacks})
-    candidates = sorted({attack.m for attack in attacks})
-    span = "" if not candidates else f", m = {candidates[0]}" + (f" to {candidates[-1]}" if len(candidates) > 1 else "")
+        with contextlib.suppress(InputError):  # deleted since
+            seconds += store.open(run_id).status().seconds or 0.0
     return Origin(
         run_id=results.run_id,
         command=shlex.join(offered_command(run)),
         size=StudySize(plan.size),
         models=plan.size_in_cells,
         settings=", ".join(f"{key}={value}" for key, value in plan.base.items()) or "those of the defaults",
-        attack=" and ".join(recipes) + span,
+        attack=attack_text(store, results),
         hardware=str((run.result() or {}).get("hardware", "not recorded")),
         seconds=seconds,
         made=f"{run.created[:16].replace('T', ' ')} UTC",

@@ -27,7 +27,7 @@ from recon_core.studies.claims import Verdict, verdicts
 from recon_core.studies.figures import StudyFigure, study_figures
 from recon_core.studies.findings import overview
 from recon_core.studies.model_table import readable
-from recon_core.studies.results import StudyResults, study_results
+from recon_core.studies.results import StudyResults, attack_text, study_results
 from recon_core.studies.study import StudyConfig
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def report_html(store: RunStore, run_id: str) -> str:
             f"study {run_id} has no finished model yet; go on with: python -m recon_core runs resume {run_id}"
         )
     parts = [
-        _head(run, results),
+        _head(store, run, results),
         _verdicts(verdicts(results)),
         *(_section(item) for item in study_figures(store, results)),
         _table(results),
@@ -108,11 +108,11 @@ def newest_study(store: RunStore, text: str) -> str:
     return next((summary for summary in named if summary.status.state is RunState.DONE), named[0]).id
 
 
-def _head(run: Run, results: StudyResults) -> str:
+def _head(store: RunStore, run: Run, results: StudyResults) -> str:
     plan = results.plan
     state = "" if run.status().state is RunState.DONE else f" This study is {run.status().state}: more may follow."
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    facts = " · ".join((plan.where, f"size {plan.size}", run.id, made))
+    facts = " · ".join((plan.where, f"size {plan.size}", run.id, made, attack_text(store, results)))
     return (
         f"<h1>{html.escape(plan.title)}</h1>"
         f'<p class="where">{html.escape(facts)}</p>'

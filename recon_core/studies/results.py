@@ -22,9 +22,11 @@ from recon_core.analysis.studies import (
     curve,
 )
 from recon_core.analysis.weights import WeightImages, weight_images
+from recon_core.attacks.settings import Prior
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
+from recon_core.runs.reconstruction import ReconstructConfig, attack_version
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
 from recon_core.studies.plan import StudyPlan
@@ -151,6 +153,31 @@ def match_settings(store: RunStore, results: StudyResults) -> MatchSettings | No
     """How the counts were made, from the first match run that is still there."""
     found = _read(results.table.finished[:20], lambda row: _settings(store.open(row.runs["match"])))
     return found.found[0] if found.found else None
+
+
+def attack_text(store: RunStore, results: StudyResults) -> str:
+    """With what the counts were made: the attack and its version, its prior, the candidates, how they were matched."""
+    versions, priors, candidates = set(), set(), set()
+    for run_id in sorted({row.runs["attack"] for row in results.table.finished if "attack" in row.runs}):
+        try:
+            run = store.open(run_id)
+            config = parse_config(ReconstructConfig, run.config)
+        except AfterimageError:  # deleted since, or written by another version
+            continue
+        if config.baseline is None:
+            settings = config.settings
+            versions.add(f"{settings.recipe}, version {attack_version(run, settings.recipe)}")
+            priors.add(str(getattr(settings, "prior", Prior.OFF)))
+            candidates.add(settings.m)
+    parts = [
+        f"attack {' and '.join(sorted(versions))}" if versions else "no attack",
+        f"prior {' and '.join(sorted(priors))}" if priors else "",
+        f"m = {min(candidates)}" + (f" to {max(candidates)}" if len(candidates) > 1 else "") if candidates else "",
+    ]
+    by_ssim = any("ssim_kind" in row.numbers for row in results.table.finished)  # points count by their distance
+    if by_ssim and (matched := match_settings(store, results)) is not None:
+        parts += [f"B = {matched.merge_factor:g}", matched.ssim.window]
+    return ", ".join(filter(None, parts))
 
 
 def threshold_of(results: StudyResults) -> float:

@@ -79,10 +79,12 @@ class _Page:
     def _answer(self, answer: StudyAnswer, figures: Collection[str]) -> list[str]:
         origin = answer.origin
         made_by = ", ".join(filter(None, (origin.versions, origin.hardware)))
+        # Books from before attacks had a version name the recipe alone.
+        attack = origin.attack if "version" in origin.attack else f"attack {origin.attack}, version not recorded"
         carried = f" {_CARRIED}" if answer.key in self._carried else ""
         lines = [
             f"**Ours, size {origin.size}** ({_SIZES[origin.size]}). `{origin.command}`, run "
-            f"`{origin.run_id}` of {origin.made}: {origin.settings}; attack {origin.attack}; {made_by}, "
+            f"`{origin.run_id}` of {origin.made}: {origin.settings}; {attack}; {made_by}, "
             f"{duration_text(origin.seconds)} of run time in all, one thread a run. {answer.overview}{carried}",
             "",
             *map(_verdict_line, answer.verdicts),

@@ -18,6 +18,7 @@ from torch import Tensor
 import recon_core.attacks
 from recon_core.attacks import AttackOutcome, AttackSettings, StopReason, Target, attack, session
 from recon_core.attacks.paper import PaperRecipe
+from recon_core.attacks.registry import ATTACKS, find_attack
 from recon_core.config import BiasMode, Task, parse_config
 from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
@@ -147,6 +148,25 @@ def test_a_checkpoint_of_version_0_1_goes_on() -> None:
     assert StopReason("lost its footing: the loss is no longer a finite number; try") is StopReason.DIVERGED
     with pytest.raises(ValueError, match="nonsense"):
         StopReason("nonsense")
+
+
+@pytest.mark.parametrize("begun", [2, None])
+def test_a_checkpoint_of_another_version_is_not_continued(begun: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of one version and half of another is a result of neither. What says none is of the first."""
+    target, chosen = Target.of(network()), settings()
+    stopped = Recorder(stop_at=14)
+    attack(target, chosen, stopped)
+    (saved,) = stopped.saved
+    meta = {name: value for name, value in saved.meta.items() if name != "attack_version"}
+    if begun is not None:
+        meta["attack_version"] = begun
+    monkeypatch.setitem(ATTACKS, "paper", replace(find_attack("paper"), version=3))
+    observer = Recorder()
+    outcome = attack(target, chosen, observer, replace(saved, meta=meta))
+    assert observer.rows[0]["step"] == 0
+    assert observer.sentences == [f"begun with version {begun or 1} of attack paper; starts anew with 3"]
+    assert outcome.summary["attack_version"] == 3
+    same(outcome, attack(target, chosen, Recorder()))
 
 
 def test_seeds_are_pooled() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from recon_core.attacks import find_attack
 from recon_core.config import TrainConfig, parse_config
 from recon_core.kinds import perform
 from recon_core.presets import find_preset
@@ -148,6 +149,10 @@ class TestStarting:
         _pretend_done(create_attack_chain(store, small(), attack={"iterations": 30}))
         assert find_attack_chain(store, small()) is None
 
+    def test_an_attack_of_an_earlier_version_is_another_experiment(self, store: RunStore) -> None:
+        _pretend_done(create_attack_chain(store, small()), version=find_attack("copies").version - 1)
+        assert find_attack_chain(store, small()) is None
+
     def test_a_failed_one_is_not_offered(self, store: RunStore) -> None:
         chain = create_attack_chain(store, small())
         with chain.train.writer() as writer:
@@ -156,12 +161,12 @@ class TestStarting:
         assert find_attack_chain(store, small()) is None
 
 
-def _pretend_done(chain: Chain) -> None:
+def _pretend_done(chain: Chain, version: int = find_attack("copies").version) -> None:
     """Training and attack as far as a search looks at them."""
     for run in (chain.train, chain.attack):
         with run.writer() as writer:
             writer.start(1)
-            writer.finish(RunState.DONE, {"data": {}})
+            writer.finish(RunState.DONE, {"data": {}, "attack_version": version})
 
 
 class TestAtWork:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from recon_core.attacks import find_attack
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data.torchvision_sets import FULL_SETS
 from recon_core.errors import InputError
 from recon_core.runs.keys import attack_key, training_key, untrained_key
+from recon_core.runs.reconstruction import Baseline
 from recon_core.studies.catalogue import CATALOGUE, StudySize, find_study
 from recon_core.studies.cells import attack_request, expand, untrained_request
 from recon_core.studies.custom import own_plan, read_own
@@ -61,13 +63,19 @@ def test_keys_tell_apart_what_changes_the_result_and_nothing_else() -> None:
     longer = request.model_copy(update={"settings": request.settings.model_copy(update={"iterations": 31})})
     assert attack_key(key, unseen) == attack_key(key, request)
     assert attack_key(key, longer) != attack_key(key, request)
+    version = find_attack(request.settings.recipe).version
+    assert attack_key(key, request, version) == attack_key(key, request)
+    assert attack_key(key, request, version + 1) != attack_key(key, request)
+    weights = request.model_copy(update={"baseline": Baseline.WEIGHTS})  # no attack is made there
+    assert attack_key(key, weights, version + 1) == attack_key(key, weights)
     # An untrained network does not care how another one was trained from its start.
     further = parse_config(TrainConfig, {**values, "training": {"recipe": "flow", "target_log_loss": -99.0}})
     control = untrained_request(cell, "")
-    assert untrained_key(control, further, cell.architecture) == untrained_key(
-        control, cell.training, cell.architecture
-    )
-    assert untrained_key(control, other, cell.architecture) != untrained_key(control, cell.training, cell.architecture)
+    known = untrained_key(control, cell.training, cell.architecture)
+    assert untrained_key(control, further, cell.architecture) == known
+    assert untrained_key(control, other, cell.architecture) != known
+    assert untrained_key(control, cell.training, cell.architecture, version) == known
+    assert untrained_key(control, cell.training, cell.architecture, version + 1) != known
 
 
 @pytest.mark.parametrize(("name", "size"), [(name, size) for name, s in CATALOGUE.items() for size in s.sizes])

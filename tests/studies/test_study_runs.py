@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recon_core.attacks.registry import ATTACKS, find_attack
 from recon_core.runs import StopFlag
 from recon_core.scheduling import Ended
 from recon_core.scheduling.local import LocalExecutor, local_places
 from recon_core.store import Run, RunState, RunStore, layout, lock
 from recon_core.studies.record import read_record
-from recon_core.studies.results import study_results
+from recon_core.studies.results import attack_text, study_results
 from recon_core.studies.study import StudyConfig, create_study
 from tests.gates import Gates
 from tests.processes import wait_for, worker_of
@@ -98,6 +100,29 @@ def test_a_second_study_shares_what_the_first_has_done(store: RunStore) -> None:
     shared = [cell for cell in read_record(second).cells if cell.seed == 0]
     assert [cell.runs for cell in shared] == [cell.runs for cell in read_record(first).cells]
     assert numbers_of(first).items() <= numbers_of(second).items()
+
+
+def test_an_attack_of_another_version_is_made_again_and_the_old_one_stays(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = queued(store)
+    do_study(first)
+    before = read_record(first).cells
+    now = find_attack("fast").version
+    monkeypatch.setitem(ATTACKS, "fast", replace(find_attack("fast"), version=now + 1))
+    second = queued(store)
+    performed = [store.open(run_id).kind for run_id in do_study(second).performed]
+    assert sorted(performed) == 3 * ["match"] + 4 * ["reconstruct"]  # the untrained network is attacked again too
+    for old, new in zip(before, read_record(second).cells, strict=True):
+        assert new.runs["train"] == old.runs["train"]
+        assert new.runs["attack"] != old.runs["attack"]
+        assert store.open(old.runs["attack"]).result()["attack_version"] == now
+        assert store.open(new.runs["attack"]).result()["attack_version"] == now + 1
+    assert f"attack fast, version {now}, " in attack_text(store, study_results(store, first.id))
+    assert f"attack fast, version {now + 1}, " in attack_text(store, study_results(store, second.id))
+    assert [cell.runs for cell in read_record(first).cells] == [cell.runs for cell in before]
+    third = queued(store)
+    assert do_study(third).performed == []
 
 
 def test_a_stopped_study_goes_on_where_it_was(store: RunStore) -> None:
