@@ -7,7 +7,7 @@ with one seed there is no interval, so nothing is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -59,9 +59,11 @@ class Verdict:
         return f"{heading}{place}: {self.sentence}"
 
 
-def verdicts(results: StudyResults) -> tuple[Verdict, ...]:
-    """Every claim of the study, panel by panel."""
-    return tuple(judge(results, claim, panel) for claim in results.plan.claims for panel in results.panels)
+def verdicts(results: StudyResults, further: Sequence[PaperClaim] = ()) -> tuple[Verdict, ...]:
+    """Every claim of the study, panel by panel; then those of `further` that it does not check already."""
+    asked = {claim.check for claim in results.plan.claims}
+    claims = (*results.plan.claims, *(claim for claim in further if claim.check not in asked))
+    return tuple(judge(results, claim, panel) for claim in claims for panel in results.panels)
 
 
 def judge(results: StudyResults, claim: PaperClaim, panel: str) -> Verdict:
@@ -145,10 +147,10 @@ def _trend(curve: StudyCurve, *, rising: bool) -> Finding | None:
         return None
     slope = trend([point.spread.values for point in curve.points])
     first, last = curve.points[0], curve.points[-1]
-    share = curve.measure is Measure.SHARE
-    show: Callable[[CurvePoint], str] = _percent if share else _count
+    rate = curve.measure in (Measure.SHARE, Measure.TEST_ERROR)
+    show: Callable[[CurvePoint], str] = _percent if rate else _count
     sentence = f"{show(first)} at {first.label}, {show(last)} at {last.label}; from one value to the next " + _interval(
-        slope, percent=share
+        slope, percent=rate
     )
     upward = _sign(slope)
     agrees = None if upward is None else upward is rising
@@ -199,6 +201,11 @@ def _reference_fails(results: StudyResults, good: StudyCurve) -> Finding | None:
         agrees = False
     sentence = f"{_count(reference)} at {reference.label}, {_interval(above)} above the chance level"
     return Finding(agrees, sentence, {"above chance": above.mean})
+
+
+def _test_error_falls(results: StudyResults, good: StudyCurve) -> Finding | None:
+    error = results.curve(good.panel, Measure.TEST_ERROR)
+    return None if error is None else _trend(error, rising=False)
 
 
 def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -292,4 +299,5 @@ _CHECKS: dict[Check, Callable[[StudyResults, StudyCurve], Finding | None]] = {
     Check.BELOW_REFERENCE: _below_reference,
     Check.REFERENCE_FAILS: _reference_fails,
     Check.TEST_ERROR_STEADY: _test_error_steady,
+    Check.TEST_ERROR_FALLS: _test_error_falls,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recon_core.studies.plan import Check
+
 HAIM, BUZAGLO, OURS = "Haim et al. 2022", "Buzaglo et al. 2023", "Ours"
 PAPERS = (HAIM, BUZAGLO)
 # Figures and tables of each paper, appendix included.
@@ -28,6 +30,8 @@ class PaperFigure:
     """Which of the study's figures answer it, by the first word of their names."""
     part: str = ""
     """Where the paper's figure has more to it, e.g. top."""
+    checks: tuple[Check, ...] | None = None
+    """Which of the study's claims this figure makes; None for all of them, none where it only shows something."""
 
     @property
     def title(self) -> str:
@@ -37,7 +41,7 @@ class PaperFigure:
 PAPER_FIGURES: tuple[PaperFigure, ...] = (
     PaperFigure(
         HAIM, ("Fig. 1",), "Training images come back from a binary classifier of 50 CIFAR-10 images, animals against "
-        "vehicles.", "samples", ("images",),
+        "vehicles.", "samples", ("images",), checks=(Check.SOME_EVERYWHERE,),
     ),
     PaperFigure(
         HAIM, ("Fig. 2",), "Twenty points on a circle: trained, attacked with 100 candidates, filtered by multiplier, "
@@ -52,11 +56,11 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     PaperFigure(
         HAIM, ("Fig. 4",), "SSIM of each training image against the output, for 50 to 1,000 training images: the "
         "more there are, the fewer come back, and those on the margin come back best.", "samples",
-        ("good", "scatter"), part="top",
+        ("good", "scatter"), part="top", checks=(Check.SHARE_FALLS,),
     ),
     PaperFigure(
         HAIM, ("Fig. 4",), "The same for a narrow, two deeper and a non-homogeneous network of 500 images.",
-        "architectures", ("good", "scatter"), part="bottom",
+        "architectures", ("good", "scatter"), part="bottom", checks=(Check.SOME_EVERYWHERE,),
     ),
     PaperFigure(
         HAIM, ("Fig. 5", "Fig. 12", "Fig. 13"), "Model inversion, the baseline, gives blurred averages of the classes.",
@@ -68,19 +72,19 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         HAIM, ("Fig. 6", "Fig. 7"), "The best reconstructions from 100 and from 1,000 training images.", "samples",
-        ("images",),
+        ("images",), checks=(Check.SHARE_FALLS,),
     ),
     PaperFigure(
         HAIM, ("Fig. 8", "Fig. 9", "Fig. 10", "Fig. 11"), "The best reconstructions from each of those networks.",
-        "architectures", ("images",),
+        "architectures", ("images",), checks=(Check.SOME_EVERYWHERE,),
     ),
     PaperFigure(
         HAIM, ("Table 1",), "Train loss, test accuracy (72% to 79%, more with more images) and test loss by number of "
-        "images.", "samples", ("models",), part="numbers of images",
+        "images.", "samples", ("models",), part="numbers of images", checks=(Check.TEST_ERROR_FALLS,),
     ),
     PaperFigure(
         HAIM, ("Table 1",), "The same by network: the test accuracy hardly depends on it (77% to 78%).",
-        "architectures", ("models",), part="networks",
+        "architectures", ("models",), part="networks", checks=(Check.TEST_ERROR_STEADY,),
     ),
     PaperFigure(
         HAIM, ("Fig. 16",), "SSIM against the output where the theory does not hold: standard initialisation, "
@@ -92,15 +96,15 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         HAIM, ("Table 2",), "Their losses and test accuracies, 71% to 77% on CIFAR-10 and 87% on digits.",
-        "beyond-theory", ("models",),
+        "beyond-theory", ("models",), checks=(),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 1", "Fig. 2"), "Training images come back from a classifier of ten classes, 50 images each.",
-        "classes", ("images",),
+        "classes", ("images",), checks=(Check.SOME_EVERYWHERE,),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 3",), "The more classes, with as many images of each, the more images come back.", "classes",
-        ("good", "scatter"),
+        ("good", "scatter"), checks=(Check.GROWS,),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 4",), "With weight decay, images come back from regression with L2, L2.5 and Huber loss.",
@@ -122,7 +126,7 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 8",), "Pairs around the threshold: those with SSIM above 0.4 look alike to people.",
-        "pooled-seeds", ("images",),
+        "pooled-seeds", ("images",), checks=(),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 10",), "With 500 images in all, ten classes let more than six times as many come back as two.",
@@ -130,12 +134,13 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 11", "Fig. 12", "Fig. 13"), "Reconstructions from regression of 300 images with each loss.",
-        "losses", ("images",),
+        "losses", ("images",), checks=(Check.SOME_EVERYWHERE,),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 14",), "SSIM against the distance to the margin, one plot for each of 12 decay values: some "
         "put more samples on the margin, the test error hardly changes, and images come back even from models with "
         "training errors.", "weight-decay", ("scatter", "errors"),
+        checks=(Check.MARGIN_RISES_TOO, Check.TEST_ERROR_STEADY),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 15",), "Convolutions by kernel size and channels: images come back for a wide range, fewer in "
@@ -143,7 +148,7 @@ PAPER_FIGURES: tuple[PaperFigure, ...] = (
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 16",), "All kernels of the first layer as images: none holds a training image.", "convolution",
-        ("kernels",),
+        ("kernels",), checks=(),
     ),
     PaperFigure(
         BUZAGLO, ("Fig. 17",), "5,000 images of CIFAR-100 and 10,000 neurons a layer: a few dozen come back.",

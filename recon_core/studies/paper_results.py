@@ -92,8 +92,11 @@ def read_answer(store: RunStore, run_id: str) -> StudyAnswer:
     """All that the page says of a finished study; its pictures are made apart."""
     results = study_results(store, run_id)
     judged = [
-        AnswerVerdict(claim=one.claim.text, panel=one.panel, agrees=one.agrees, sentence=one.sentence)
-        for one in verdicts(results)
+        AnswerVerdict(
+            claim=one.claim.text, panel=one.panel, agrees=one.agrees, sentence=one.sentence, check=one.claim.check
+        )
+        # A study that was planned before the catalogue asked more is judged by what it asks now.
+        for one in verdicts(results, CATALOGUE[results.plan.name].claims)
     ]
     return StudyAnswer(
         study=results.plan.name,

@@ -41,6 +41,7 @@ class Check(StrEnum):
     BELOW_REFERENCE = "fewer images come back than at the reference"
     REFERENCE_FAILS = "at the reference nothing comes back beyond chance"
     TEST_ERROR_STEADY = "the test error hardly changes along the axis"
+    TEST_ERROR_FALLS = "the test error falls along the axis"
 
     @classmethod
     def _missing_(cls, value: object) -> Check | None:

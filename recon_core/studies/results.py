@@ -26,7 +26,7 @@ from recon_core.attacks.settings import Prior
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
-from recon_core.runs.reconstruction import ReconstructConfig, attack_version
+from recon_core.runs.reconstruction import ReconstructConfig
 from recon_core.store import Run, RunState, RunStore
 from recon_core.studies.cells import expand
 from recon_core.studies.plan import StudyPlan
@@ -166,7 +166,8 @@ def attack_text(store: RunStore, results: StudyResults) -> str:
             continue
         if config.baseline is None:
             settings = config.settings
-            versions.add(f"{settings.recipe}, version {attack_version(run, settings.recipe)}")
+            version = (run.result() or {}).get("attack_version", "not recorded")
+            versions.add(f"{settings.recipe}, version {version}")
             priors.add(str(getattr(settings, "prior", Prior.OFF)))
             candidates.add(settings.m)
     parts = [

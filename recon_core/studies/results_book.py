@@ -16,6 +16,7 @@ from recon_core.config import Frozen, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.store.files import read_object, write_json
 from recon_core.studies.catalogue import StudySize
+from recon_core.studies.plan import Check
 from recon_core.studies.results_files import BOOK
 
 _SIZES = list(StudySize)
@@ -55,6 +56,8 @@ class AnswerVerdict(Frozen):
     panel: str
     agrees: bool | None
     sentence: str
+    check: Check | None = None
+    """What was checked; None in books from before that was kept."""
 
 
 class NumbersRow(Frozen):

@@ -58,10 +58,11 @@ class _Page:
     def __init__(self, book: Book, costs: Mapping[AnswerKey, str], folder: str, carried: Collection[AnswerKey]) -> None:
         self._book, self._costs, self._folder, self._carried = book, costs, folder, carried
         self._told: dict[str, str] = {}
+        self._drawn: dict[str, str] = {}
 
     def status(self, entry: PaperFigure) -> str:
         answers = self._book.of(entry.study)
-        return "; ".join(map(_verdict_of, answers)) if answers else NOT_RUN.lower()
+        return "; ".join(_verdict_of(answer, entry) for answer in answers) if answers else NOT_RUN.lower()
 
     def entry(self, entry: PaperFigure) -> list[str]:
         lines = [f"**In the paper.** {entry.shows}"]
@@ -69,14 +70,14 @@ class _Page:
         again = first != f"{entry.paper}, {entry.title}"
         answers = self._book.of(entry.study)
         for answer in answers:
-            lines += ["", *self._answer(answer, entry.figures), *([] if again else _numbers(answer))]
+            lines += ["", *self._answer(answer, entry), *([] if again else _numbers(answer))]
         if answers and again:
             lines += ["", f"Numbers: see {first}."]
         if not (answers and again):
             lines += self._missing(entry.study)
         return lines
 
-    def _answer(self, answer: StudyAnswer, figures: Collection[str]) -> list[str]:
+    def _answer(self, answer: StudyAnswer, entry: PaperFigure) -> list[str]:
         origin = answer.origin
         made_by = ", ".join(filter(None, (origin.versions, origin.hardware)))
         # Books from before attacks had a version name the recipe alone.
@@ -87,12 +88,19 @@ class _Page:
             f"`{origin.run_id}` of {origin.made}: {origin.settings}; {attack}; {made_by}, "
             f"{duration_text(origin.seconds)} of run time in all, one thread a run. {answer.overview}{carried}",
             "",
-            *map(_verdict_line, answer.verdicts),
+            *map(_verdict_line, _verdicts(answer, entry)),
         ]
+        elsewhere: list[str] = []
         for picture in answer.pictures:
-            if picture.name.split("-")[0] in figures:
+            if picture.name.split("-")[0] not in entry.figures:
+                continue
+            title = f"{entry.paper}, {entry.title}"
+            place = self._drawn.setdefault(picture.file, title)
+            if place == title:
                 lines += ["", f"![{picture.heading}, size {origin.size}]({self._folder}/{picture.file})"]
-        return lines
+            elif place not in elsewhere:
+                elsewhere.append(place)
+        return [*lines, "", f"Pictures: see {' and '.join(elsewhere)}."] if elsewhere else lines
 
     def _missing(self, study: str) -> list[str]:
         """Sizes that were not run, each with its command and estimated duration."""
@@ -108,8 +116,19 @@ class _Page:
         return ["", f"**{heading}.** {'; '.join(commands)}; estimated for the machine that built this page."]
 
 
-def _verdict_of(answer: StudyAnswer) -> str:
-    found = [MARKS[agrees] for agrees in MARKS if any(verdict.agrees is agrees for verdict in answer.verdicts)]
+def _verdicts(answer: StudyAnswer, entry: PaperFigure) -> list[AnswerVerdict]:
+    """Those on what this figure says; a study answers several."""
+    by_text = {claim.text: claim.check for claim in CATALOGUE[answer.study].claims}
+    return [
+        verdict
+        for verdict in answer.verdicts
+        if entry.checks is None or (verdict.check or by_text.get(verdict.claim)) in entry.checks
+    ]
+
+
+def _verdict_of(answer: StudyAnswer, entry: PaperFigure) -> str:
+    judged = _verdicts(answer, entry)
+    found = [MARKS[agrees] for agrees in MARKS if any(verdict.agrees is agrees for verdict in judged)]
     return f"{answer.origin.size} `{answer.origin.run_id}`: {', '.join(found) or 'shown'}"
 
 

@@ -191,6 +191,18 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         "one seed",
     ),
     (Check.TEST_ERROR_STEADY, decay_results({"none": (1, 1), "1": (1, 1)}), None, "too few"),
+    (
+        Check.TEST_ERROR_FALLS,
+        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.3), ("1", 0.2)) for seed in (0, 1))),
+        True,
+        r"30.0% at none, 20.0% at 1; from one value to the next -10.0%",
+    ),
+    (
+        Check.TEST_ERROR_FALLS,
+        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.3)) for seed in (0, 1))),
+        False,
+        r"20.0% at none, 30.0% at 1; from one value to the next \+10.0%",
+    ),
 ]
 
 
