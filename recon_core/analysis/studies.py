@@ -68,11 +68,22 @@ class StudyRow:
         found = numbers.get(str(measure))
         return None if found is None else float(found)
 
+    def most(self, measure: Measure) -> float | None:
+        """The largest number that this measure can be of this model; None where there is none."""
+        if measure in (Measure.GOOD, Measure.ON_MARGIN, *CONTROLS):
+            return self._among(measure)
+        return None if measure is Measure.RESIDUAL else 1.0
+
     def share(self, measure: Measure) -> float | None:
         """A count as a share of what it was counted among; None where this model has no such number."""
-        among = "non_members_of" if measure is Measure.NON_MEMBERS and "non_members_of" in self.numbers else "of"
-        count, of = self.value(measure), self.numbers.get(among)
+        count, of = self.value(measure), self._among(measure)
         return None if count is None or not of else count / of
+
+    def _among(self, measure: Measure) -> float | None:
+        """How many things a count was counted among."""
+        held_out = measure is Measure.NON_MEMBERS and "non_members_of" in self.numbers
+        found = self.numbers.get("non_members_of" if held_out else "of")
+        return None if found is None else float(found)
 
 
 @dataclass(frozen=True)
@@ -121,13 +132,17 @@ class Spread:
         return f"{self.mean:.3g} (95% interval {max(0.0, self.low):.3g} to {self.high:.3g})"
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread(values: Sequence[float], most: float | None = None) -> Spread:
+    """With `most`, of numbers that lie between 0 and that, as counts and shares do: so does the interval."""
     if not values:
         raise InputError("a spread needs at least 1 number, got none")
     if len(values) == 1:
         return Spread((values[0],), values[0], None, None)
     interval = over_seeds(values)
-    return Spread(tuple(values), interval.mean, interval.low, interval.high)
+    low, high = interval.low, interval.high
+    if most is not None:
+        low, high = max(0.0, low), min(most, high)
+    return Spread(tuple(values), interval.mean, low, high)
 
 
 def difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Spread:
@@ -252,15 +267,12 @@ def curve(table: StudyTable, panel: str, measure: Measure, *, shares: bool = Fal
         return None
     # In the order of the axis, which a study that is still going on does not finish in.
     order = {(row.point, row.reference): index for index, row in reversed(list(enumerate(table.rows)))}
-    made = [
-        (
-            reference,
-            CurvePoint(
-                label, found[0][0].position, spread([value for _, value in found]), tuple(row for row, _ in found)
-            ),
-        )
-        for (label, reference), found in sorted(points.items(), key=lambda item: order[item[0]])
-    ]
+    made = []
+    for (label, reference), found in sorted(points.items(), key=lambda item: order[item[0]]):
+        rows = tuple(row for row, _ in found)
+        most = [1.0 if shares else row.most(measure) for row in rows]
+        within = None if None in most else max(one for one in most if one is not None)
+        made.append((reference, CurvePoint(label, rows[0].position, spread([v for _, v in found], within), rows)))
     return StudyCurve(
         panel,
         measure,

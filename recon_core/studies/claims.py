@@ -266,7 +266,7 @@ def _count(point: CurvePoint) -> str:
         notes.append(f"chance level {fmean(max(_controls(row), default=0.0) for row in point.rows):.3g}")
     said = f" ({', '.join(notes)})" if notes else ""
     planar = all("of" in row.numbers and "control_mean_image" not in row.numbers for row in point.rows)
-    return f"{spread(found)} of {point.of} {'points' if planar else 'images'}{said}"
+    return f"{spread(found, point.of)} of {point.of} {'points' if planar else 'images'}{said}"
 
 
 def _controls(row: StudyRow) -> list[float]:

@@ -90,10 +90,12 @@ class NumbersRow(Frozen):
         def mean(value: float | None, *, rate: bool = False) -> str:
             return "–" if value is None else f"{value:.1%}" if rate else f"{value:.3g}"
 
+        # Books from before intervals of counts ended at the count itself.
+        high = None if self.good_high is None else min(self.good_high, self.of)
         return [
             self.value,
             str(self.seeds),
-            str(Spread((), self.good, self.good_low, self.good_high)).replace("95% interval ", ""),
+            str(Spread((), self.good, self.good_low, high)).replace("95% interval ", ""),
             str(self.of),
             mean(self.chance),
             mean(self.other_good),

@@ -83,12 +83,13 @@ class _Page:
         # Books from before attacks had a version name the recipe alone.
         attack = origin.attack if "version" in origin.attack else f"attack {origin.attack}, version not recorded"
         carried = f" {_CARRIED}" if answer.key in self._carried else ""
+        judged = _verdicts(answer, entry)
         lines = [
             f"**Ours, size {origin.size}** ({_SIZES[origin.size]}). `{origin.command}`, run "
             f"`{origin.run_id}` of {origin.made}: {origin.settings}; {attack}; {made_by}, "
             f"{duration_text(origin.seconds)} of run time in all, one thread a run. {answer.overview}{carried}",
-            "",
-            *map(_verdict_line, _verdicts(answer, entry)),
+            *([""] if judged else []),
+            *map(_verdict_line, judged),
         ]
         elsewhere: list[str] = []
         for picture in answer.pictures:

@@ -44,6 +44,8 @@ class Count:
     chance: int
     match: str
     """The run that counted."""
+    other: str = ""
+    """The same with the other SSIM window, and its chance level; empty for points, and where nobody counted."""
 
     @property
     def share(self) -> float:
@@ -227,12 +229,15 @@ def _count(store: RunStore, run: RunSummary) -> Count | None:
 
 @functools.lru_cache(maxsize=_REMEMBERED)  # finished runs do not change
 def _read_count(root: Path, run_id: str) -> Count | None:
-    from recon_core.matching.controls import chance_level
+    from recon_core.matching.controls import WindowCount, chance_level
+    from recon_core.matching.ssim import SsimKind
     from recon_core.runs.stored_names import with_current_names
 
     result = RunStore(root).open(run_id).result() or {}
     if result.get("kind") == "images":
-        count = with_current_names(result["count"])
+        count, other = with_current_names(result["count"]), ""
+        if (window := count.get("other")) is not None:
+            other = str(WindowCount(SsimKind(window["ssim_kind"]), int(window["good"]), int(window["chance"])))
         chance = chance_level(
             count["of"],
             mean_image=count["control_mean_image"],
@@ -240,7 +245,7 @@ def _read_count(root: Path, run_id: str) -> Count | None:
             held_out=count["non_members"],
             held_out_of=count["non_members_of"],
         )
-        return Count(int(count["good"]), int(count["of"]), chance, run_id)
+        return Count(int(count["good"]), int(count["of"]), chance, run_id, other)
     fine = result["counts"][0]
     others, of = fine["non_members"], fine["non_members_of"]
     chance = round(others / of * fine["of"]) if others is not None and of else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -75,6 +76,7 @@ def test_a_card_has_name_pairs_count_chance_and_what_was_varied(store: RunStore,
     app = visit()
     assert cards(app) == [counted.id]
     assert "4 of 6 reconstructed · chance level" in texts(app).replace("*", "")
+    assert re.search(r"chance level \d+; \d+ with the papers' 3x3 window \(chance level \d+\)", texts(app))
     assert "Varied: width 8" in texts(app)
     [match] = store.list("match")
     (pairs,) = mosaics(app)

@@ -224,6 +224,7 @@ class TestAFinishedStudy:
         app = visit(run=tiny, s_model="/0.001/0")
         assert "0.001, seed 0" in [heading.value.replace("\\", "") for heading in app.subheader]
         assert "of 10 training images reconstructed" in texts(app)
+        assert re.search(r"Good are \d+ with the papers' 3x3 window \(chance level \d+\)", texts(app))
         assert len(charts(app)) == 2  # the curve and the model's own points
         assert "shown beside" in [trace.get("name") for trace in charts(app)[0]["data"]]
         labels = {button.label for button in app.button}

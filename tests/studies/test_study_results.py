@@ -61,6 +61,10 @@ def test_a_spread_is_a_mean_with_students_interval() -> None:
     # t = 4.303 for two degrees of freedom, standard error 2 / sqrt(3)
     assert three.low == pytest.approx(12 - 4.3027 * 2 / np.sqrt(3), abs=1e-3)
     assert three.high == pytest.approx(12 + 4.3027 * 2 / np.sqrt(3), abs=1e-3)
+    cut = spread([19, 20], most=20)
+    assert (cut.mean, cut.high) == (19.5, 20)
+    assert cut.low == pytest.approx(spread([19, 20]).low)
+    assert spread([0, 1], most=20).low == 0
     one = spread([7])
     assert (one.mean, one.low, one.high) == (7, None, None)
     with pytest.raises(InputError, match="at least 1 number"):
@@ -79,6 +83,17 @@ def test_a_curve_follows_the_axis_whatever_finished_first() -> None:
     assert curve(table, "", Measure.TEST_ERROR) is None
     frame = found.to_frame()
     assert frame.loc[frame["value"] == "none", "mean"].item() == 2
+
+
+def test_an_interval_of_a_count_ends_where_counts_end() -> None:
+    rows = [row("none", seed, good=good, on_margin=9) for seed, good in ((0, 49), (1, 46))]
+    for measure, most in ((Measure.GOOD, 50), (Measure.SHARE, 1)):
+        found = curve(results_of(*rows).table, "", measure)
+        assert found is not None
+        assert found.points[0].spread.high == most
+    counted = curve(results_of(*rows).table, "", Measure.GOOD, shares=True)
+    assert counted is not None
+    assert counted.points[0].spread.high == 1
 
 
 def test_share_and_explained_are_worked_out() -> None:

@@ -109,7 +109,8 @@ def show_pairs(found: Experiment, count: int = _PAIRS, key: str = "pairs") -> No
 def count_text(found: Experiment) -> str:
     if found.count is None:
         return "not counted yet"
-    return f"**{found.count.good} of {found.count.of}** reconstructed · chance level {found.count.chance}"
+    other = f"; {found.count.other}" if found.count.other else ""
+    return f"**{found.count.good} of {found.count.of}** reconstructed · chance level {found.count.chance}{other}"
 
 
 def runs_text(found: Experiment) -> str:
@@ -155,6 +156,7 @@ def compared(chosen: Sequence[Experiment]) -> pd.DataFrame:
             "reconstructed": ["–" if count is None else f"{count.good} of {count.of}" for count in counts],
             "share": ["–" if count is None else f"{count.share:.0%}" for count in counts],
             "chance level": ["–" if count is None else str(count.chance) for count in counts],
+            "other SSIM window": ["–" if count is None else count.other or "–" for count in counts],
             **differences(RunStore(default_root()), chosen),
         }
     )

@@ -8,6 +8,8 @@ import streamlit as st
 
 from recon_core.analysis.leakage import LeakAxis, LeakPanel
 from recon_core.analysis.studies import AlignedGrid, AlignedRow, StudyRow
+from recon_core.matching.controls import WindowCount
+from recon_core.matching.ssim import SsimKind
 from recon_core.plots.leakage import frame_of, plot_leakage
 from recon_core.plots.sheet import sheet
 from recon_core.plots.style import conditions
@@ -61,7 +63,11 @@ def _count_text(row: StudyRow) -> str:
         if name in numbers
     ]
     said = f" For comparison: {', '.join(controls)}." if controls else ""
-    return f"**{numbers['good']} of {numbers['of']} training images reconstructed.**{said}"
+    other = ""
+    if "other_good" in numbers:
+        window = WindowCount(SsimKind(numbers["other_ssim_kind"]), numbers["other_good"], numbers["other_chance"])
+        other = f" Good are {window}."
+    return f"**{numbers['good']} of {numbers['of']} training images reconstructed.**{said}{other}"
 
 
 def _facts(row: StudyRow, panel: LeakPanel | None, threshold: float) -> str:
