@@ -3,7 +3,7 @@
 PYTHON ?= python3
 PORT ?= 8501
 BENCH ?= train
-TEST_PROCESSES ?= 6
+TEST_PROCESSES ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
