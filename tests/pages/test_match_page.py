@@ -8,6 +8,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+from recon_core.attacks import CERTAIN
 from recon_core.kinds import perform
 from recon_core.runs import StopFlag
 from recon_core.runs.match_request import create_match
@@ -136,7 +137,7 @@ def shown(app: AppTest) -> list[int]:
 def test_the_grid_is_filtered_by_class_score_and_certainty(store: RunStore, model: Run) -> None:
     data = data_of(MNIST)
     # The attack is certain of what it found of images 0 and 1, not of the others.
-    candidate_run(store, model, data.train_x[:4], confidence=torch.tensor([0.9, 0.7, 0.5, 0.0]))
+    candidate_run(store, model, data.train_x[:4], confidence=torch.tensor([0.99, CERTAIN + 0.01, CERTAIN - 0.01, 0.0]))
     app = visit(m_b="1.0")
     assert shown(app) == [0, 1, 2, 3, 4, 5]
     app.slider(key="m_ssim_range").set_value((0.99, 1.0))

@@ -11,7 +11,6 @@ import streamlit as st
 from recon_core.config import Frozen
 from recon_core.scheduling.memory import shortage
 from recon_core.store import RunStore
-from recon_core.studies.needs import memory_of
 from ui.shared.cached import store_read
 from ui.shared.formatting import plain
 
@@ -27,4 +26,7 @@ def may_start(kind: str, config: Frozen | Mapping[str, Any], key: str) -> bool:
 
 @store_read(keep=64, seconds=60)
 def _needed(store: RunStore, kind: str, config: str) -> float | None:
+    # The engine, which the first page is drawn without.
+    from recon_core.studies.needs import memory_of
+
     return memory_of(store, kind, json.loads(config))
