@@ -10,6 +10,7 @@ from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.listening import Listener, ignore
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
+from recon_core.store.writer import lack_of_memory
 
 if TYPE_CHECKING:
     from recon_core.data import TaskData
@@ -87,8 +88,13 @@ def perform(run: Run, stop: StopFlag, listener: Listener = ignore, data: TaskDat
             f"run {run.id} is of kind {run.kind!r}, which this version cannot do; it can: {', '.join(KINDS)}"
         )
     job = KINDS[run.kind]()
-    with run.writer() as writer:
-        job(run, writer, stop, listener, data)
+    try:
+        with run.writer() as writer:
+            job(run, writer, stop, listener, data)
+    except (MemoryError, RuntimeError, OSError) as error:
+        if lack_of_memory(error) is None:
+            raise
+        raise AfterimageError(f"{run.id} is {run.status().state}: {run.status().message}") from error
     return run.status().state
 
 

@@ -61,13 +61,26 @@ def test_exit_code_is_for_pipelines(cli: Cli, foreign: Foreign, monkeypatch: pyt
     assert "3 training images came back beyond the chance level, more than --fail-above 2" in said
 
 
+def test_a_report_that_cannot_be_written_is_named(cli: Cli, foreign: Foreign) -> None:
+    """Not the standard output, and not for want of the audit, which is kept."""
+    command = ("audit", str(foreign.file), "--data", str(foreign.photos), *QUICK, "-q")
+    for option in ("--html", "--json"):
+        code, _, said = cli(*command, option, "/dev/full")
+        assert code == 2
+        assert "could not be written to '/dev/full' (No space left on device)" in said
+    assert said.count("\n") == 1
+
+
 def test_wrong_set_is_bad_input(cli: Cli, foreign: Foreign) -> None:
     exchanged = ("--partition", "dogs|cats")
     command = ("audit", str(foreign.file), "--data", str(foreign.photos), *exchanged, *QUICK)
     code, _, said = cli(*command)
     assert code == 2
     assert "this does not look like its training set: 0% accuracy on its 8 images" in said
-    assert cli(*command, "--anyway")[0] == 0
+    code, printed, said = cli(*command, "--anyway", "--quiet")
+    assert code == 0
+    assert "warning: this does not look like its training set: 0% accuracy on its 8 images" in said
+    assert printed.startswith("audit-")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +92,9 @@ def test_wrong_set_is_bad_input(cli: Cli, foreign: Foreign) -> None:
         (("--data", "PHOTOS", "--fail-above", "-1"), "--fail-above must be 0 or more, got -1"),
         (("--data", "PHOTOS", "--html", "no/where/a.html"), "cannot write 'no/where/a.html'"),
         (("--data", "PHOTOS", "--mean", "x"), "mean"),
+        (("--data", "PHOTOS", "--mean", "0.1,0.2"), "mean needs 1 number, got 2"),
+        (("--data", "PHOTOS", "--normalisation", "imagenet"), "normalisation must be auto, centred"),
+        (("--data", "PHOTOS", "--held-out", "nowhere/"), "there are no images"),
         (("--data", "PHOTOS", "--threshold", "2"), "threshold"),
         (("--data", "THREE"), "has 3 classes and no partition of its own"),
     ],

@@ -58,6 +58,17 @@ def test_standard_output_on_a_full_device(own_store: Path, command: tuple[str, .
     assert done.stderr == "error: standard output could not be written (No space left on device); send it elsewhere\n"
 
 
+def test_less_memory_than_the_libraries_take() -> None:
+    """Not a trace of Python's or the loader's, whichever of them comes to the limit first."""
+    for megabytes in (300, 700):
+        shell = f"ulimit -v {1024 * megabytes} && exec {sys.executable} -m recon_core train -s data.n=4 -s epochs=2"
+        done = subprocess.run(["sh", "-c", shell], capture_output=True, check=False, text=True)
+        assert done.returncode == 1
+        assert done.stderr == (
+            "error: not enough memory to load what this command needs; free some, or raise its limit (ulimit -v)\n"
+        )
+
+
 def test_a_run_folder_removed_under_its_worker(store: RunStore) -> None:
     run = store.create("train", {})
     with contextlib.suppress(AfterimageError), run.writer() as writer:

@@ -168,13 +168,12 @@ def judge(
         normalisation_assumed=len(choices) > 1,
         seeds=drawn.seeds,
     )
-    premises = assumptions(facts, fit)
     tests = _membership(fit, evidence.matching, others)
     order = evidence.matching.ssim.nan_to_num(nan=-2.0).argsort(descending=True, stable=True)
     report = AuditReport(
         version=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        verdict=_verdict(leak, tests, [premise.sentence for premise in premises if premise.holds == "no"]),
+        verdict=_verdict(leak, tests),
         model=ModelFacts(
             name=model.name,
             architecture=model.architecture,
@@ -205,7 +204,7 @@ def judge(
         leak=leak,
         certain=certain,
         membership=tests,
-        assumptions=premises,
+        assumptions=assumptions(facts, fit),
         images=_rows(order, evidence.matching, fit, drawn, asked.threshold),
     )
     return Judged(report, evidence.matching.images[order].cpu(), evidence.matching.reconstructions[order].cpu())
@@ -236,8 +235,9 @@ def check_kind(
             f"the network takes images of {_size(input_shape)} and the attached ones are {_size(shape)}; "
             "attach its training images in the size it was trained on"
         )
-    classes = len(class_names) if task is Task.MULTICLASS else 1
-    if classes != outputs:
+    # Two sides are told apart by the sign of one output, or by the larger of two.
+    fitting = {Task.MULTICLASS: (len(class_names),), Task.BINARY: (1, 2), Task.REGRESSION: (1,)}[task]
+    if outputs not in fitting:
         said = f"{outputs} outputs" if outputs > 1 else "one output, so two classes"
         raise InputError(
             f"the network has {said}, and the attached images have {len(class_names)} classes "
@@ -366,7 +366,7 @@ def _fit_facts(fit: Fit) -> FitFacts:
     )
 
 
-def _verdict(leak: Leak, tests: Sequence[Membership], reasons: Sequence[str]) -> Verdict:
+def _verdict(leak: Leak, tests: Sequence[Membership]) -> Verdict:
     """Beyond chance where an exact test against the held-out images says so; without any, where the count does."""
     controls = leak.controls
     p = None
@@ -378,8 +378,7 @@ def _verdict(leak: Leak, tests: Sequence[Membership], reasons: Sequence[str]) ->
     )
     if leak.beyond_chance and (p is None or p < _SIGNIFICANT):
         return Verdict(level=Level.LEAKS, sentence=f"This model leaks: {counted}.", p_value=p)
-    why = f" What speaks against the attack here: {'; '.join(reasons)}." if reasons else ""
-    caution = f"That is not to say that nothing leaks{_told(tests)}.{why}"
+    caution = f"That is not to say that nothing leaks{_told(tests)}."
     if leak.beyond_chance:
         return Verdict(level=Level.UNCLEAR, sentence=f"Unclear: {counted}, which may be chance. {caution}", p_value=p)
     sentence = f"No image came back beyond chance: {counted}. {caution}"

@@ -50,13 +50,29 @@ th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px so
 """
 
 
+_GUIDE = """<details open><summary>How to read these figures</summary>
+<p>The attack had the file of the model and nothing else. Its pictures were written down before the training images were
+read.</p>
+<ul>
+<li><b>Reconstructed</b>: training images that somebody who has the file can draw out of it well enough to be
+recognised. Likeness is measured by SSIM: 1 is the same image, 0 has nothing in common.</li>
+<li><b>By chance</b>: how many would count although nothing of them is in the model, because many images look alike.
+Only what exceeds this is evidence.</li>
+<li><b>Certain</b>: pictures of which an attacker can be sure without knowing the training images.</li>
+<li><b>Membership test</b>: whether somebody who has an image already can tell that the model was trained on it.
+AUC 0.5 is a guess, 1 is always right; TPR at 1% FPR is the share of training images found when 1 in 100 others is
+wrongly accused.</li>
+</ul></details>"""
+
+
 def render(report: AuditReport, images: Pictures, reconstructions: Pictures) -> str:
     """The whole page; whatever a name or a class says is shown as text."""
     verdict, leak = report.verdict, report.leak
     body = [
         f'<div class="verdict {verdict.level}"><h1>{_HEADLINES[verdict.level]}</h1>',
-        f"<p>{escape(verdict.sentence)}</p></div>",
+        f"<p>{escape(verdict.sentence)}</p>{_reasons(report)}</div>",
         _figures(report),
+        _GUIDE,
         _worst(report, images, reconstructions),
         "<h2>Against chance</h2>",
         _table(
@@ -89,6 +105,14 @@ def render(report: AuditReport, images: Pictures, reconstructions: Pictures) -> 
         f"<style>{_STYLE}</style></head><body>\n<p class='small'>{title}, {escape(report.created)}, "
         f"Afterimage {escape(report.version)}</p>\n" + "\n".join(part for part in body if part) + "\n</body></html>\n"
     )
+
+
+def _reasons(report: AuditReport) -> str:
+    """Why the attack may fail on a model that leaks, where it found little."""
+    if report.verdict.level is Level.LEAKS or not report.reasons:
+        return ""
+    listed = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
+    return f"<p>What speaks against this attack on this model, so that a low count says little:</p><ul>{listed}</ul>"
 
 
 def _figures(report: AuditReport) -> str:

@@ -189,3 +189,8 @@ class AuditReport(_Part):
     membership: list[Membership] = Field(description="empty without held-out images")
     assumptions: list[Assumption]
     images: list[ImageRow]
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against the attack on this model: a count of 0 then says little."""
+        return [each.sentence for each in self.assumptions if each.holds == "no"]

@@ -75,6 +75,9 @@ def options(
     context.obj = store
 
 
+_UNMAPPED = "failed to map segment"  # what the loader says of a library for which there is no room
+
+
 def _flush() -> None:
     """Flush now, so that a failed write becomes a sentence and not a traceback at exit."""
     try:
@@ -111,6 +114,11 @@ def main() -> None:
         sys.exit(2)
     except AfterimageError as error:
         complain(str(error))
+        sys.exit(1)
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and _UNMAPPED not in str(error):
+            raise
+        complain("not enough memory to load what this command needs; free some, or raise its limit (ulimit -v)")
         sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):

@@ -148,13 +148,15 @@ def _finish(run: Run, *, html: Path | None, json: str | None, fail_above: int | 
         complain(f"{run.id} is {state}: {run.status().message}")
         raise typer.Exit(_EXIT_CODES.get(state, FAILED))
     audited = read_audit(run)
+    if audited.report.fit.likeness != "fits":  # also where only the id is asked for
+        note("warning: " + audited.report.fit.sentence)
     if html is not None:
-        html.write_text(audited.to_html(), encoding="utf-8")
+        _write(html, audited.to_html(), run)
     if json == _STANDARD_OUTPUT:
         sys.stdout.write(audited.to_json() + "\n")
     else:
         if json is not None:
-            Path(json).write_text(audited.to_json(), encoding="utf-8")
+            _write(Path(json), audited.to_json(), run)
         out().print(run.id)
         if not quiet:
             for line in findings(audited.report):
@@ -163,6 +165,16 @@ def _finish(run: Run, *, html: Path | None, json: str | None, fail_above: int | 
     if fail_above is not None and beyond > fail_above:
         complain(f"{beyond} training images came back beyond the chance level, more than --fail-above {fail_above}")
         raise typer.Exit(FAILED)
+
+
+def _write(file: Path, text: str, run: Run) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"the report of {run.id} could not be written to {str(file)!r} ({error.strerror}); repeat the command with "
+            "another place: the candidates are there and are not drawn again"
+        ) from None
 
 
 def _data_settings(selected: list[str] | None, **options: Any) -> dict[str, Any]:

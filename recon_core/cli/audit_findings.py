@@ -12,7 +12,10 @@ def findings(report: AuditReport) -> list[str]:
     """The report in a few lines."""
     leak, certain, fit = report.leak, report.certain, report.fit
     controls = leak.controls
-    lines = [report.verdict.sentence, f"fit: {fit.sentence}; inputs taken as {report.data.normalisation}"]
+    lines = [report.verdict.sentence]
+    if report.verdict.level != "leaks":
+        lines += [f"what speaks against the attack: {reason}" for reason in report.reasons]
+    lines.append(f"fit: {fit.sentence}; inputs taken as {report.data.normalisation}")
     if fit.kkt_residual_by_layer is not None:
         residuals = ", ".join(f"{name} {residual:.2f}" for name, residual in fit.kkt_residual_by_layer.items())
         lines.append(f"KKT residual at these images, layer by layer: {residuals} (0 is wholly explained)")

@@ -13,11 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
-from recon_core.errors import InputError
+from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.listening import Listener
 from recon_core.runs.progress import progress_bar
 from recon_core.runs.signals import StopFlag, stopping_on_signals
 from recon_core.store import RunStore
+from recon_core.store.writer import lack_of_memory
 
 Progress = bool | Listener
 """True for a progress bar, False for silence, or a function of the fraction done (or None) and a message."""
@@ -40,12 +41,20 @@ def showing(progress: Progress, title: str) -> Iterator[Listener]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[StopFlag]:
-    """The first Ctrl-C ends the work and keeps its results so far; a second one raises KeyboardInterrupt as usual."""
-    if threading.current_thread() is not threading.main_thread():  # signals arrive in the main thread only
-        yield StopFlag()
-        return
-    with stopping_on_signals(signal.SIGINT) as flag:  # SIGTERM is meant for the whole script
-        yield flag
+    """The first Ctrl-C ends the work and keeps its results so far; a second one raises KeyboardInterrupt as usual.
+
+    An allocation that fails is an `AfterimageError` that says so.
+    """
+    try:
+        if threading.current_thread() is not threading.main_thread():  # signals arrive in the main thread only
+            yield StopFlag()
+            return
+        with stopping_on_signals(signal.SIGINT) as flag:  # SIGTERM is meant for the whole script
+            yield flag
+    except (MemoryError, RuntimeError, OSError) as error:
+        if (short := lack_of_memory(error)) is None:
+            raise
+        raise AfterimageError(short) from error
 
 
 class MemoryObserver:

@@ -35,7 +35,8 @@ def attached_data(source: str | Path, outputs: int, given: Mapping[str, Any]) ->
         data["source"] = text
     else:
         data |= _own(Path(os.path.expanduser(text)))
-    data.setdefault("task", Task.BINARY if outputs == 1 else Task.MULTICLASS)
+    two_sides = outputs == 1 or (outputs == 2 and data.get("partition") is not None)
+    data.setdefault("task", Task.BINARY if two_sides else Task.MULTICLASS)
     return parse_config(AttachedData, {"data": data, **own})
 
 
@@ -54,20 +55,30 @@ def _own(path: Path) -> dict[str, Any]:
 def load_attached(attached: AttachedData, progress: Progress | None = None) -> TaskData:
     """The training images, and held-out ones beside them."""
     data = load_task(attached.data, progress=progress, whole=attached.whole)
-    if attached.held_out is None:
+    config = held_out_config(attached)
+    if config is None:
         return data
-    asked = {"task": attached.data.task, "partition": attached.data.partition, "classes": attached.data.classes}
-    config = parse_config(DataConfig, {**_own(Path(os.path.expanduser(attached.held_out))), **asked})
     return with_held_out(data, load_task(config, progress=progress, whole=True))
+
+
+def held_out_config(attached: AttachedData) -> DataConfig | None:
+    """Where the held-out images are read from, or a sentence where nothing is there."""
+    if attached.held_out is None:
+        return None
+    asked = {"task": attached.data.task, "partition": attached.data.partition, "classes": attached.data.classes}
+    return parse_config(DataConfig, {**_own(Path(os.path.expanduser(attached.held_out))), **asked})
+
+
+def check_one_size(shape: tuple[int, ...], held_out: tuple[int, ...]) -> None:
+    if held_out != shape:
+        raise InputError(
+            f"held-out images are of shape {held_out} and training images of {shape}; give both in one size"
+        )
 
 
 def with_held_out(data: TaskData, others: TaskData) -> TaskData:
     """The training images of `others`, classes by name or number, in place of the test images of `data`."""
-    if others.input_shape != data.input_shape:
-        raise InputError(
-            f"held-out images are of shape {others.input_shape} and training images of {data.input_shape}; "
-            "give both in one size"
-        )
+    check_one_size(data.input_shape, others.input_shape)
     names = others.class_names
     numbered = any(all(name.isdecimal() for name in side) for side in (names, data.class_names))
     if numbered and len(names) == len(data.class_names):  # arrays have numbers where folders have names

@@ -77,11 +77,14 @@ def check_audit(model: AttackModel, config: AuditConfig) -> None:
     from recon_core.auditing.judging import check_kind
     from recon_core.auditing.normalisation import check_normalisation
     from recon_core.data import describe_source, task_classes
+    from recon_core.runs.attached import check_one_size, held_out_config
 
     data = config.attached.data
     source = describe_source(data.source, data.path)
     shape = model.architecture.input_shape
     check_kind(shape, model.architecture.outputs, source.shape, task_classes(data, source.class_names), data.task)
+    if (others := held_out_config(config.attached)) is not None:
+        check_one_size(source.shape, describe_source(others.source, others.path).shape)
     known = normalisation_of(model, config.attached)
     check_normalisation(shape, known.normalisation, known.mean, known.std)
     for asked in _requests(config):

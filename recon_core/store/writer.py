@@ -40,7 +40,9 @@ _CANCEL_INTERVAL = 0.2
 _CHECKPOINTS_KEPT = 2
 SHORT_WORDS = "not enough memory"
 # The words of torch, on the CPU and on GPUs, and of numpy.
-_NO_MEMORY = re.compile("not enough memory|can't allocate memory|out of memory|Unable to allocate", re.IGNORECASE)
+_NO_MEMORY = re.compile(
+    "not enough memory|can(?:'t|not) allocate memory|out of memory|Unable to allocate", re.IGNORECASE
+)
 _ASKED_FOR = re.compile(r"allocate (\d+) bytes")
 _LEAVING_SECONDS = 5.0
 """How long the process of a run that has ended may take from its last word to the end of its lock."""
@@ -361,8 +363,17 @@ def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, AfterimageError):
         return text
-    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
-        asked = _ASKED_FOR.search(text)
-        wanted = f"{int(asked[1]) / 2**30:,.1f} GiB more were asked for" if asked else "an allocation failed"
-        return f"{SHORT_WORDS}: {wanted}; make the network or m smaller, use fewer workers, then resume it"
+    short = lack_of_memory(error)
+    if short is not None:
+        return f"{short}, use fewer workers, then resume it"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def lack_of_memory(error: BaseException) -> str | None:
+    """The failed allocation that `error` stands for, in words; None for any other error."""
+    text = " ".join(str(error).split())
+    if isinstance(error, AfterimageError) or not (isinstance(error, MemoryError) or _NO_MEMORY.search(text)):
+        return None
+    asked = _ASKED_FOR.search(text)
+    wanted = f"{int(asked[1]) / 2**30:,.1f} GiB more were asked for" if asked else "an allocation failed"
+    return f"{SHORT_WORDS}: {wanted}; make the network or m smaller"

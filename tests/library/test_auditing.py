@@ -125,6 +125,25 @@ def test_report_is_written_as_html_and_json(audit: rc.Audit, tmp_path: Path) -> 
         audit.save("audit.pdf")
 
 
+def test_two_outputs_for_two_sides_of_a_set() -> None:
+    """As `nn.Linear(..., 2)` and cross-entropy have it; the set's own partition gives the labels."""
+    data = rc.load_data("cifar10", n=10, progress=False)
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3072, 20), nn.ReLU(), nn.Linear(20, 2))
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(60):
+        loss = nn.functional.cross_entropy(module(data.samples.train_x), data.labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    quick: dict[str, Any] = {"m": 4, "iterations": 2, "progress": False, "input_shape": (3, 32, 32)}
+    report = rc.audit(module, "cifar10", n=10, partition=data.config.partition or "animals-vehicles", **quick).report
+    assert report.fit.accuracy == 1
+    assert list(report.data.classes.values()) == [5, 5]
+    with pytest.raises(InputError, match=r"has 3 outputs, and the attached images have 2 classes"):
+        rc.audit(nn.Sequential(nn.Flatten(), nn.Linear(3072, 3)), data, **quick)
+
+
 def test_leak_is_called_a_leak() -> None:
     """A network that holds its images in plain sight."""
     data = rc.load_data("cifar10", n=10, test_n=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import shutil
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 
 from recon_core.auditing.judging import check_kind
 from recon_core.auditing.page import render
-from recon_core.auditing.report import AuditReport
+from recon_core.auditing.report import AuditReport, Level
 from recon_core.config import Task
 from recon_core.errors import InputError
 from recon_core.kinds import import_zip, perform
@@ -89,6 +91,22 @@ def test_report_of_a_foreign_checkpoint(store: RunStore, foreign: Foreign) -> No
     pictures = run.tensors("pictures")
     assert pictures["images"].shape == pictures["reconstructions"].shape == (8, 1, SIDE, SIDE)
     assert pictures["images"].dtype == torch.uint8
+
+
+def test_page_says_how_to_read_it_and_why_the_attack_may_fail(store: RunStore, foreign: Foreign) -> None:
+    run = audit(store, foreign)
+    report = report_of(run)
+    assert report.verdict.level is not Level.LEAKS
+    assert report.reasons == [each.sentence for each in report.assumptions if each.holds == "no"] != []
+    page = read_audit(run).to_html()
+    assert "How to read these figures" in page
+    for reason in report.reasons:
+        assert f"<li>{html.escape(reason)}</li>" in page
+    leaking = report.model_copy(update={"verdict": report.verdict.model_copy(update={"level": Level.LEAKS})})
+    pictures = run.tensors("pictures")
+    assert "<li>" + html.escape(report.reasons[0]) not in render(
+        leaking, pictures["images"].numpy(), pictures["reconstructions"].numpy()
+    )
 
 
 def test_schema_refuses_what_is_no_report(store: RunStore, foreign: Foreign) -> None:
@@ -239,7 +257,7 @@ def test_an_audit_can_be_sent_to_somebody_else(store: RunStore, foreign: Foreign
     assert "result.json: verdict" in victim.status().message
 
 
-def test_shapes_and_classes_are_checked_before_the_attack(store: RunStore, foreign: Foreign) -> None:
+def test_shapes_and_classes_are_checked_before_the_attack(store: RunStore, foreign: Foreign, tmp_path: Path) -> None:
     model = imported(store, foreign)
     with pytest.raises(InputError, match=r"takes images of 1x12x12 and the attached ones are 1x28x28"):
         check_audit(model_of(model), asked(model, Path("mnist"), n=8))
@@ -250,6 +268,11 @@ def test_shapes_and_classes_are_checked_before_the_attack(store: RunStore, forei
     ):
         with pytest.raises(InputError, match=sentence):
             check_audit(model_of(model), asked(model, foreign.photos, **values))
+    with pytest.raises(InputError, match=r"there are no images '.*nowhere'"):
+        check_audit(model_of(model), asked(model, foreign.photos, held_out=str(foreign.photos / "nowhere")))
+    np.savez(tmp_path / "larger.npz", images=np.zeros((2, 14, 14), np.uint8), labels=np.arange(2))
+    with pytest.raises(InputError, match=r"held-out images are of shape \(1, 14, 14\) and training images of"):
+        check_audit(model_of(model), asked(model, foreign.photos, held_out=str(tmp_path / "larger.npz")))
     with pytest.raises(InputError, match=r"in windows of 11x11 pixels, and this network takes 3x8x8"):
         check_kind((3, 8, 8), 1, (3, 8, 8), ("a", "b"), Task.BINARY)
     with pytest.raises(InputError, match=r"has one output, so two classes, and the attached images have 10 classes"):

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import recon_core as rc
+from recon_core.errors import AfterimageError
 from recon_core.scheduling.killed import describer, killed_for_memory
 from recon_core.scheduling.protocol import Ended
 from recon_core.scheduling.worker_process import WorkerProcess
@@ -47,6 +49,22 @@ def _by_torch() -> None:
 
 def _by_python() -> None:
     raise MemoryError
+
+
+def test_in_the_foreground_too(cli: Callable[..., tuple[int, str, str]], own_store: Path) -> None:
+    """By the command line and by the library: a sentence, and a run that says the same."""
+    widths = 2**34  # 192 TiB, more than any process has addresses for
+    code, _, said = cli("train", "-s", f"widths={widths}", "-s", "data.n=4", "-s", "epochs=2", "--anyway", "--quiet")
+    assert code == 1
+    assert "not enough memory: " in said
+    assert "make the network or m smaller" in said
+    assert "Traceback" not in said
+    (run,) = RunStore(own_store).list()
+    assert run.status.state is RunState.FAILED
+    assert run.status.message in said
+    data = rc.load_data("cifar10", n=4, progress=False)
+    with pytest.raises(AfterimageError, match=r"not enough memory: .* GiB more were asked for"):
+        rc.train(data, widths=widths, epochs=2, progress=False, anyway=True)
 
 
 @pytest.mark.parametrize(

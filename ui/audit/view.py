@@ -93,6 +93,9 @@ def _show_pairs(audit: Audit) -> None:
 def _show_verdict(report: AuditReport) -> None:
     draw = {Level.LEAKS: st.error, Level.UNCLEAR: st.warning, Level.NOTHING_FOUND: st.info}[report.verdict.level]
     draw(plain(report.verdict.sentence), icon=":material/policy:")
+    if report.verdict.level is not Level.LEAKS and report.reasons:
+        reasons = "\n".join(f"- {plain(reason)}" for reason in report.reasons)
+        st.markdown(f"What speaks against this attack on this model, so that a low count says little:\n\n{reasons}")
     if report.fit.likeness != "fits":
         st.warning(plain(report.fit.sentence), icon=":material/warning:")
 
