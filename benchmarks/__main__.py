@@ -22,7 +22,7 @@ BENCHMARKS = {
     "soak": "minutes of random submits, cancels, kills, visits and full disks; --minutes, --seed",
     "time_left": "whether the time left that runs of the default store showed was right",
 }
-OPTIONS = {"busy": "first_minutes", "minutes": "soak", "seed": "soak"}
+OPTIONS = {"busy": "first_minutes", "minutes": "soak", "seed": "soak", "only": "reconstruct"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--busy", action="store_true", help="first_minutes: once more with one core kept busy")
     parser.add_argument("--minutes", type=float, help="soak: how long things are done at random; 3 if left out")
     parser.add_argument("--seed", type=int, help="soak: which things those are; drawn, and printed, if left out")
+    parser.add_argument("--only", help="reconstruct: parts of it, with commas between them; all if left out")
     chosen = parser.parse_args(arguments)
     options = {}
     for option, owner in OPTIONS.items():

@@ -8,13 +8,16 @@ that end in `_draws` are means over seeded draws of images, none of which was us
 Counts are training images with SSIM > 0.4 (gaussian, sigma 1.5) after merging with B = 1.1 (1.5 for the convolution).
 The papers' side is their code's loop: float64, autograd's double backward, the hyper-parameters released for CIFAR-10.
 Scoring never counts as time: it happens between the snapshots' clocks.
+
+`--only decay,n500` measures these of `PARTS` alone, where half an hour at a time is too much. `flow` stands for the
+`cifar_*` means over attack seeds and draws; `certain_*` are over those of `decay` and `flow` that ran.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,8 +143,21 @@ def _say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def measure() -> dict[str, Any]:
-    """All figures of the reconstruction side; about half an hour, six minutes of it the papers' recipe."""
+PARTS = (
+    *("cifar", "cifar_other_draw", "mnist", "faces", "multiclass", "regression"),
+    *("decay", "flow", "n500", "mnist500", "multiclass500"),
+    *("conv", "circle", "paper", "step"),
+)
+
+
+def measure(only: str | None = None) -> dict[str, Any]:
+    """All figures of the reconstruction side, or `only` some parts, with commas between them.
+
+    About half an hour, six minutes of it the papers' recipe.
+    """
+    parts = PARTS if only is None else tuple(only.split(","))
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise SystemExit(f"--only: there is no part {unknown[0]!r}; choose from {', '.join(PARTS)}")
     found: dict[str, Any] = {"threads": torch.get_num_threads()}
     floors: dict[str, Any] = {}
     tasks: dict[str, Mapping[str, Any]] = {
@@ -156,6 +172,8 @@ def measure() -> dict[str, Any]:
         "regression": find_preset("cifar10-l2").config().model_dump(),
     }
     for name, values in tasks.items():
+        if name not in parts:
+            continue
         model = _trained(values)
         start = time.perf_counter()
         outcome = attack(model.target, _settings(model), _Listener())
@@ -177,14 +195,20 @@ def measure() -> dict[str, Any]:
             found["cifar_good_pooled_at_0.7"] = _good(model, pooled.candidates, 0.7)
             floors["cifar_good_pooled"] = _floors(model, pooled.candidates, seeds=5)
         _say(f"{name}: {found[f'{name}_good']} good, floors {floors[f'{name}_good']}")
-    _copies(found, floors)
-    _many(found, floors)
-    _convolution(found, floors)
-    _circle(found, floors)
-    _against_paper(found, floors)
-    step = attack_step.measure()
-    for key in ("closed_form_over_autograd", "matmul_fraction"):
-        found[key], floors[key] = step[key], None
+    if {"decay", "flow"} & set(parts):
+        _copies(found, floors, parts)
+    if {"n500", "mnist500", "multiclass500"} & set(parts):
+        _many(found, floors, parts)
+    if "conv" in parts:
+        _convolution(found, floors)
+    if "circle" in parts:
+        _circle(found, floors)
+    if "paper" in parts:
+        _against_paper(found, floors)
+    if "step" in parts:
+        step = attack_step.measure()
+        for key in ("closed_form_over_autograd", "matmul_fraction"):
+            found[key], floors[key] = step[key], None
     return {**found, "floors": floors}
 
 
@@ -202,10 +226,12 @@ def _key(name: str, level: float) -> str:
     return f"{name}_good" if level == THRESHOLD else f"{name}_good_at_{level:g}"
 
 
-def _copies(found: dict[str, Any], floors: dict[str, Any]) -> None:
+def _copies(found: dict[str, Any], floors: dict[str, Any], parts: Collection[str]) -> None:
     """50 images with and without weight decay: means over attack seeds, then over draws of other images."""
     certain: list[Certainty] = []
-    for name, preset in (("decay", "cifar10-50-decay"), ("cifar", "cifar10-50")):
+    for part, name, preset in (("decay", "decay", "cifar10-50-decay"), ("flow", "cifar", "cifar10-50")):
+        if part not in parts:
+            continue
         model = _trained(find_preset(preset).config().model_dump())
         counts: dict[float, list[float]] = {level: [] for level in LEVELS}
         for seed in SEEDS:
@@ -236,12 +262,14 @@ def _copies(found: dict[str, Any], floors: dict[str, Any]) -> None:
         floors[f"{name}_good_draws"] = _floors(other, outcome.candidates)
         _say(f"{name}: {counts}, draws {drawn}, floors {floors[f'{name}_good']}")
     found["certain_precision"] = sum(one.real for one in certain) / max(1, sum(one.certain for one in certain))
-    found["certain_precision_worst"] = min(one.precision for one in certain if one.precision is not None)
+    precisions = [one.precision for one in certain if one.precision is not None]
+    found["certain_precision_worst"] = min(precisions, default=None)
     found["certain_recall"] = _mean([one.recall for one in certain])
     floors["certain_precision"] = None
+    _say(f"certain: {[(one.real, one.certain, one.recalled, one.of) for one in certain]}")
 
 
-def _many(found: dict[str, Any], floors: dict[str, Any]) -> None:
+def _many(found: dict[str, Any], floors: dict[str, Any], parts: Collection[str]) -> None:
     """500 images: two classes of CIFAR-10, odd and even digits, ten classes of 50."""
     classes = find_preset("cifar10-multiclass").config().model_dump()
     classes["data"] = {**classes["data"], "per_class": 50}
@@ -252,6 +280,8 @@ def _many(found: dict[str, Any], floors: dict[str, Any]) -> None:
         "multiclass500": classes,
     }
     for name, values in tasks.items():
+        if name not in parts:
+            continue
         model = _trained(values)
         start = time.perf_counter()
         outcome = attack(model.target, _settings(model), _Listener())

@@ -17,7 +17,9 @@ since a sign may be wrong. Where inputs are no images, or with prior off or box,
 On development draws (50 images, SSIM > 0.4, > 0.7 and > 0.9 in the 11x11 window, B = 1.1, one seed) unmixing alone
 found 49 / 49 / 41 CIFAR-10 images with weight decay and 41 / 37 / 24 without, all of it 50 / 50 / 44 and 44 / 37 / 25,
 where `fast` finds 30 and 19 to 24 good; 35 and 46 good digits. What unmixing finds is nearly always an image; what goes
-wrong is its sign.
+wrong is its sign. Tried for signs without success: how far the backward signal at x and at -x lies outside the column
+space of W_1 (it tells true images apart by a factor of 5 to 17, components hardly: an image's complement of gates
+lies in that space too); descending that with either sign first; skewness (right for digits, a coin for photographs).
 """
 
 from __future__ import annotations

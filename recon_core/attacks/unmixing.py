@@ -19,6 +19,13 @@ This is independent component analysis by maximum likelihood (Bell and Sejnowski
 orthogonal.
 No gate, multiplier or label takes part, and nothing is learnt from data. Every round begins at another rotation; what
 several rounds come to is an image more often than what one does (`Unmixing.stability`).
+
+Many images stand closer together than that reaches. Of 500 of CIFAR-10 in a network of width 1000 only 259 directions
+stand above the noise. The images projected on them still score 500 / 413 / 213 above 0.4 / 0.7 / 0.9, but descending f
+from there keeps 77 / 51 / 11, and a round from a rotation finds 101 / 70 / 11: f of most images is hardly below that of
+a mixture (median -0.40 against -0.23). Adding log e, e being the share of an image's own backward signal outside the
+column space of W_1, keeps 270 to 367 of them from the truth, but finds none more from a round's end; repelling a round
+from the components of another finds 2 more, a plain second round 12.
 """
 
 from __future__ import annotations

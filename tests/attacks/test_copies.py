@@ -157,3 +157,28 @@ def test_fewer_components_than_classes_are_not_confirmed() -> None:
     assert len(recipe.components.z) == 1
     assert recipe.confirming is None
     assert recipe.found().confidence is not None
+
+
+def test_two_witnesses_of_a_sign_count_as_far_as_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = CopiesRecipe(Target.of(network()), settings(), 0)
+    components = torch.eye(4, recipe.start.z.shape[1])
+    share = torch.tensor([0.6, 0.5, -0.4, 0.3])
+
+    def witness(gates: list[float]) -> torch.Tensor:
+        agreement = torch.cat([torch.tensor(gates), torch.zeros(4)])
+        monkeypatch.setattr(recipe, "_agreement", lambda _: agreement)
+        return recipe._sign_evidence(components, share)
+
+    agreeing = witness([0.5, 0.5, -0.5, 0.5])
+    assert (agreeing.sign() == share.sign()).all()
+    doubtful = witness([0.5, 0.5, -0.5, -0.5])
+    assert (doubtful[:3].abs() < agreeing[:3].abs()).all()
+    assert witness([-0.5, -0.5, 0.5, -0.5]).abs().max() == 0.0
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_row_space_of_few_directions_is_attacked_all_the_same(rank: int) -> None:
+    outcome = attack(Target.of(network()), settings(rank=rank, unmix_starts=None, m=2 * rank + 2), Listener())
+    assert torch.isfinite(outcome.candidates).all()
+    assert outcome.confidence is not None
+    assert ((outcome.confidence >= 0) & (outcome.confidence <= 1)).all()
