@@ -22,6 +22,7 @@ from ui.match.points import show_points
 from ui.match.pool import matches_like, pool_for, view_of
 from ui.match.run import show_match_run
 from ui.match.settings import PAIR_KEY, choose_settings
+from ui.shared.definitions import show_definitions
 from ui.shared.lecture import is_lecture, offer_lecture
 from ui.shared.look import show_tight
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
@@ -66,6 +67,8 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
         asked = choose_filter(view)
         order = choose_order(view, asked)
         shown = choose_page(order)
+        if not is_lecture():
+            show_definitions()
     with actions, out_of_sight("actions"):
         if not is_lecture():
             offer_lecture(page_keys())
@@ -73,9 +76,7 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
         saved = matches_like(config, pool.source.default_factor)
         offer_run(config, saved)
     with out_of_sight("words"):
-        if saved is not None:
-            show_saved(saved)
-        show_conditions(view, config.threshold)
+        show_conditions(view, config.threshold, "" if saved is None else show_saved(saved))
     chosen = chosen_pair(len(view.ssim))
     if is_lecture():
         lecture_buttons(order, config.merge_factor)

@@ -1,4 +1,4 @@
-"""Studies: whole experiments of the papers, or one's own; `?run=<id>` opens one, `?from=<id>` fills the form."""
+"""Studies: those of the papers, or one's own; `?run=<id>` opens one, `?from=<id>` fills the form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ui.studies.form import fill_built_in, show_built_in
 from ui.studies.view import show_study
 
 VIEW = "s_view"
-BUILT_IN, OWN, SO_FAR = "Experiments of the papers", "A study of your own", "Studies so far"
+BUILT_IN, OWN, SO_FAR = "Built-in studies", "A study of your own", "Studies so far"
 
 
 def page() -> None:
@@ -30,8 +30,8 @@ def page() -> None:
         return
     st.title("Studies", anchor=False)
     st.markdown(
-        "A whole experiment at once: many networks are trained, each is attacked and matched, and the counts are "
-        "drawn as one curve. It can be stopped at any time and resumed."
+        "A study varies one setting: many networks are trained, each is attacked and matched, and the counts are drawn "
+        "as one curve. It can be stopped at any time and resumed."
     )
     show_tabs({BUILT_IN: show_built_in, OWN: show_own, SO_FAR: show_studies}, key=VIEW)
 

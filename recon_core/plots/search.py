@@ -37,7 +37,7 @@ def plot_trials(table: TrialTable) -> go.Figure:
     """Residual of every complete trial, and the best so far."""
     complete = table.complete
     drawn = figure(
-        f"{len(complete)} complete trials of {len(table.records)}",
+        f"{len(complete)} of {len(table.records)} {'trial' if len(table.records) == 1 else 'trials'} complete",
         "residual at the end of each; smaller explains the weights better",
         "trial",
         "residual",
@@ -49,6 +49,8 @@ def plot_trials(table: TrialTable) -> go.Figure:
     best = {"color": BLUE, "width": 3, "shape": "hv"}
     drawn.add_scatter(x=numbers, y=np.fmin.accumulate(values), mode="lines", name="best so far", line=best)
     drawn.update_yaxes(type="log", **log_ticks(np.array(values)))
+    if len(numbers) <= _MOST_TICKS:  # there are no half trials
+        drawn.update_xaxes(tickvals=numbers)
     drawn.update_layout(legend={"yref": "container", "y": 0.0, "yanchor": "bottom"})
     return drawn
 

@@ -91,6 +91,24 @@ _BROKEN_WORDS = """app => {
   return broken;
 }"""
 
+# Links, buttons and labels of the page whose text ends where the box around it does, not where the text does.
+_CUT_OFF = """app => {
+  const cut = [];
+  for (const element of app.querySelectorAll('[data-testid=stMain] :is(a p, button p, label p)')) {
+    if (!element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const text = range.getBoundingClientRect();
+    for (let e = element; e !== app; e = e.parentElement) {
+      if (getComputedStyle(e).overflowX !== 'visible' && text.right > e.getBoundingClientRect().right + 1) {
+        cut.push(element.innerText);
+        break;
+      }
+    }
+  }
+  return cut;
+}"""
+
 # Where on the screen each marker of a chart is, by the first entry of its customdata; null while it is being drawn.
 _MARKERS = """chart => {
   if (!chart._fullLayout?.xaxis || !chart.calcdata?.length) return null;
@@ -257,6 +275,13 @@ def broken_words(page: Page) -> list[str]:
     """Words of headings, buttons and labels that are broken in their middle."""
     settle(page)
     found: list[str] = evaluate(page, "[data-testid=stApp]", _BROKEN_WORDS)
+    return found
+
+
+def cut_off(page: Page) -> list[str]:
+    """Texts of links, buttons and labels that are cut off at their right end."""
+    settle(page)
+    found: list[str] = evaluate(page, "[data-testid=stApp]", _CUT_OFF)
     return found
 
 

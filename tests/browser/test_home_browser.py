@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import assert_readable, click, evaluate, settle
+from tests.browser.pages import assert_readable, click, cut_off, evaluate, settle
 
 MARKUP = "<b>x</b> **bold** :red[y] $z^2$"
 
@@ -69,6 +69,15 @@ def test_runs_can_be_opened_shared_and_taken_along(dashboard, visit, tmp_path, s
     settle(page)
     page.go_back()
     expect(page.get_by_role("heading", name=f"done {MARKUP}")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [900, 1280])
+def test_long_names_in_the_list_are_read_whole(dashboard, visit, width: int) -> None:
+    name = "CIFAR-10, 50 images, convolution 3x3, width 1000, small start, decay 1e-3: untrained network"
+    RunStore(dashboard.store).create("train", {}, name=name)
+    page = visit(dashboard.url, width=width)
+    expect(page.get_by_test_id("stMain").get_by_role("link", name=name)).to_be_visible()
+    assert cut_off(page) == []
 
 
 def test_a_run_started_elsewhere_appears_moves_and_ends_by_itself(dashboard, visit) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from recon_core.store import Run, RunStore
 from recon_core.studies.study import StudyConfig, create_study
-from tests.browser.pages import assert_readable, click, click_marker, type_key
+from tests.browser.pages import assert_readable, click, click_marker, cut_off, type_key
 from tests.studies.tiny_studies import do_study, tiny_plan
 
 CURVE = ".st-key-s_curve_good"
@@ -78,3 +78,11 @@ def test_it_can_be_read_in_the_dark(dashboard, visit, study: str) -> None:
         words = page.get_by_text(re.compile("Start the study|Train and test error")).first
         expect(words).to_be_visible()
         assert_readable(page, 11)
+
+
+@pytest.mark.parametrize("width", [900, 1280])
+def test_no_choice_is_cut_off(dashboard, visit, width: int) -> None:
+    page = visit(f"{dashboard.url}/Studies", width=width)
+    for size in ("Quick", "Paper n", "Full"):
+        expect(page.get_by_role("radio", name=size, exact=True)).to_be_visible()
+    assert cut_off(page) == []

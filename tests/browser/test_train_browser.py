@@ -198,6 +198,22 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     assert [run.name for run in store.list("model")] == ["theirs.pth"]
 
 
+def test_a_name_in_the_table_opens_that_network(dashboard, visit) -> None:
+    store = RunStore(dashboard.store)
+    for name in ("six", "eight"):
+        small_run(store, name, 6)
+    names = {run.id: run.name for run in store.list()}
+    page = visit(f"{dashboard.url}/Train?t_view=Trained+networks")
+    settle(page)
+    # The table is a canvas: past the heading and the box to tick, on the first row's name.
+    page.get_by_test_id("stDataFrame").click(position={"x": 60, "y": 52})
+    opened = run_in_address(page)
+    expect(page.get_by_role("heading", name=names[opened])).to_be_visible()
+    click(page, page.get_by_role("button", name="All trainings"))
+    expect(page.get_by_test_id("stDataFrame")).to_be_visible()
+    expect(page).not_to_have_url(re.compile("run="))
+
+
 def test_a_preset_is_chosen_by_its_picture(dashboard, visit) -> None:
     page = visit(f"{dashboard.url}/Train")
     click(page, page.get_by_role("button", name="Choose by figure"))

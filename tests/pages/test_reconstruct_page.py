@@ -274,8 +274,8 @@ class TestFinishedRun:
         assert "Scored with the training data, which the attack never sees." in texts(app)
         figures = {metric.label: metric.value for metric in app.metric}
         residual = (run.result() or {})["residual"]
-        assert figures["of the weights explained"] == f"{1 - residual:.1%}"
-        assert figures["good reconstructions"].endswith(" of 10")
+        assert figures["Weights explained"] == f"{1 - residual:.1%}"
+        assert figures["Good reconstructions"].endswith(" of 10")
         assert "SSIM (Wang, 11x11 window) above 0.4 after merging candidates with B = 1.1" in texts(app)
         assert "Chance level: the mean image alone matches" in texts(app)
         assert "24 of 24 candidates as the run left them" in texts(app)
@@ -369,7 +369,7 @@ class TestFinishedRun:
         assert perform(run, StopFlag()) is RunState.DONE
         app = visit(run=run.id)
         labels = [metric.label for metric in app.metric]
-        assert {"points within 0.1", "points within 0.03"} <= set(labels)
+        assert {"Points within 0.1", "Points within 0.03"} <= set(labels)
         assert "held-out points" in texts(app)
         app.toggle(key="r_truth").set_value(False).run()
         assert not app.exception
@@ -396,7 +396,7 @@ class TestSearch:
         run = only(filled, "search")
         app = visit(run=run.id)
         figures = {metric.label: metric.value for metric in app.metric}
-        assert figures["trials ended"] == "11 of 11"
+        assert figures["Trials ended"] == "11 of 11"
         best = (run.result() or {})["best"]
         assert f"The best is trial {best['number'] + 1}:" in texts(app)
         table = next(frame.value for frame in app.dataframe)
@@ -444,13 +444,13 @@ class TestTroubledRuns:
                 writer.progress(step, force=True)
                 app = visit(run=run.id)
                 figures = {metric.label: metric.value for metric in app.metric}
-                assert figures["of the weights explained"] == "75.0%"
-                assert figures["good reconstructions at step 20"] == "0 of 10"  # the first count serves for a while
+                assert figures["Weights explained"] == "75.0%"
+                assert figures["Good reconstructions at step 20"] == "0 of 10"  # the first count serves for a while
                 assert f"24 of 24 candidates at step {step}" in texts(app)
                 assert app.button(key=f"cancel-{run.id}")
             writer.finish(RunState.FAILED, None, "enough")
         figures = {metric.label: metric.value for metric in visit(run=run.id).metric}
-        assert figures["good reconstructions at step 30"] == "0 of 10"  # the last word is never old
+        assert figures["Good reconstructions at step 30"] == "0 of 10"  # the last word is never old
 
     def test_a_damaged_file_is_a_sentence(self, filled: RunStore) -> None:
         run = only(filled, "reconstruct")

@@ -76,7 +76,7 @@ def charts(app: AppTest) -> list[dict[str, Any]]:
 class TestNothingThere:
     def test_every_built_in_study_is_offered_with_figures_and_times(self) -> None:
         app = visit()
-        (experiments,) = [radio for radio in app.radio if radio.label == "Experiment"]
+        (experiments,) = [radio for radio in app.radio if radio.label == "Study"]
         assert [title.replace("\\", "") for title in experiments.options] == [
             study.title for study in CATALOGUE.values()
         ]

@@ -27,7 +27,7 @@ from ui.shared.pair_view import Pair, PairSet, match_link, score_facts
 
 SCATTER, GRID, GRID_PAGE = "a_scatter", "a_grid", "a_page"
 PAIRS_ON_A_PAGE = 60
-_HEIGHT = 520  # pixels, of the plot and of the grid beside it
+_HEIGHT = 430  # pixels, of the plot and of the grid beside it: its axis is in sight at 1280 x 800
 _FEW, _SMALL, _LARGE = 6, 64, 128  # up to so many pictures are shown large; pixels of a picture
 
 

@@ -83,7 +83,7 @@ def _show(model_id: str) -> None:
 def _show_runs(runs: Sequence[RunSummary]) -> None:
     now = datetime.now(UTC)
     for run in runs:
-        name, state, message, worked = st.columns((4, 2, 5, 2), vertical_alignment="center")
+        name, state, message, worked = st.columns((4, 1.7, 4.4, 2.6), vertical_alignment="center")
         with name:
             show_run_link(run)
         with state:

@@ -105,7 +105,14 @@ def _choose_control(model: str, runs: Sequence[str]) -> str | None:
         )
         record(CONTROL_KEY, [picked or _WITHOUT])
         return picked or None
-    st.markdown(":small[Chance level: attack on an untrained network]")
+    with st.container(gap="xxsmall"):
+        st.markdown(":small[Chance level: attack on an untrained network]")
+        _show_missing_control(attacks, runs)
+    return None
+
+
+def _show_missing_control(attacks: Sequence[RunSummary], runs: Sequence[str]) -> None:
+    """The one at work, or a way to get one."""
     working = next((run for run in attacks if is_active(run.status)), None)
     if working is not None:
         keep_fresh(
@@ -113,7 +120,6 @@ def _choose_control(model: str, runs: Sequence[str]) -> str | None:
         )
     else:
         _offer_control(runs[-1], attacks)
-    return None
 
 
 def _is_control(run: RunSummary) -> bool:

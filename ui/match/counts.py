@@ -9,7 +9,6 @@ from recon_core.matching.controls import LeakCount
 from recon_core.plots.style import conditions
 from recon_core.views.live_match import PairView, PointPool
 from ui.match.board import Text
-from ui.shared.definitions import show_definitions
 from ui.shared.formatting import plain
 
 _FEWER = 0.5  # an untrained pool below this share of the pool makes too low a chance level
@@ -45,14 +44,12 @@ def count_texts(view: PairView) -> dict[str, Text]:
     }
 
 
-def show_conditions(view: PairView, threshold: float) -> None:
-    """The settings of the count, and warnings."""
+def show_conditions(view: PairView, threshold: float, saved: str = "") -> None:
+    """The settings of the count, and warnings; `saved` is said first."""
     count = view.count(threshold)
     warnings = [f":material/warning: {plain(text)}" for text in _warnings(count, view)]
     said = plain(f"All counts: {conditions(view.settings, threshold)}.{_other_window(count)}")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(" ".join([said, *warnings]))
-        show_definitions()
+    st.caption(" ".join(filter(None, [saved, said, *warnings])))
 
 
 def show_point_counts(pool: PointPool, radius: float) -> None:

@@ -63,14 +63,17 @@ def offer_run(config: MatchConfig, saved: str | None) -> None:
         st.rerun()
 
 
-def show_saved(run_id: str) -> None:
-    """How the run stands that keeps this matching."""
-    keep_fresh(lambda: _show_saved(run_id), lambda: is_active(run_details(run_id).status))
-
-
-def _show_saved(run_id: str) -> None:
+def show_saved(run_id: str) -> str:
+    """The sentence that says so once a run keeps this matching; until then how that run stands is drawn."""
     run = run_details(run_id)
-    text = "This matching is saved as" if run.status.state is RunState.DONE else "This matching is being saved as"
+    if run.status.state is RunState.DONE:
+        return f"This matching is saved as {plain(run.name)}."
+    keep_fresh(lambda: _show_saving(run_id), lambda: is_active(run_details(run_id).status))
+    return ""
+
+
+def _show_saving(run_id: str) -> None:
+    run = run_details(run_id)
     with st.container(horizontal=True, vertical_alignment="center"):
         show_state(run.status.state)
-        st.markdown(f"{text} {plain(run.name)}", width="content")
+        st.markdown(f"This matching is being saved as {plain(run.name)}", width="content")

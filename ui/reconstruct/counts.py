@@ -22,13 +22,13 @@ def show_count(found: Counted) -> None:
         st.caption(plain(count))
     elif isinstance(count, LeakCount):
         with st.container(horizontal=True, gap="medium"):
-            st.metric(f"good reconstructions{when}", f"{count.good} of {count.of}", width="content")
+            st.metric(f"Good reconstructions{when}", f"{count.good} of {count.of}", width="content")
             if (sure := found.certainty) is not None and sure.certain:
-                st.metric("certain and real", f"{sure.real} of {sure.certain}", width="content")
+                st.metric("Certain and real", f"{sure.real} of {sure.certain}", width="content")
         st.caption(plain(f"Good is {_conditions(count)}. {_image_chance(count)}"))
     else:
         for column, at in zip(st.columns(len(count)), count, strict=True):
-            column.metric(f"points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")
+            column.metric(f"Points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")
         st.caption(plain(_point_chance(count)))
     if found.examined < found.total:
         st.caption(f"Counted among the first {found.examined:,} of {found.total:,} candidates; Match counts them all.")

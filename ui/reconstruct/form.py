@@ -15,6 +15,7 @@ from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.attack_request import attack_request, starting_points
 from recon_core.runs.models import MODEL_KINDS, AttackModel
 from recon_core.runs.reconstruction import ReconstructConfig, default_attack
+from recon_core.runs.titles import data_label
 from recon_core.scheduling import Places, queue, usual_places
 from recon_core.scheduling.estimates import estimate_reconstruction
 from recon_core.store import RunStore, RunSummary, default_root
@@ -115,7 +116,8 @@ def _facts(target: Target) -> str:
         facts.append("imported: how it was trained is not known")
     else:
         n = (open_run(target.summary.id).result() or {}).get("n")
-        facts.append(f"trained here on {n} samples of {training.data.source} (hidden from the attack)")
+        where = data_label(training.model_dump(mode="json"))
+        facts.append(f"trained here on {n} samples of {where} (hidden from the attack)")
     return plain(" · ".join(facts))
 
 

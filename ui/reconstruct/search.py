@@ -51,8 +51,8 @@ def _show_best(run: RunDetails, table: TrialTable) -> None:
     asked = run.config.get("settings", {}).get("trials")
     ended, best = len(table.records), table.best
     columns = st.columns((1, 1, 3))
-    columns[0].metric("trials ended", f"{ended:,} of {asked:,}" if isinstance(asked, int) else f"{ended:,}")
-    columns[1].metric("best residual so far", "–" if best is None or best.value is None else number(best.value))
+    columns[0].metric("Trials ended", f"{ended:,} of {asked:,}" if isinstance(asked, int) else f"{ended:,}")
+    columns[1].metric("Best residual so far", "–" if best is None or best.value is None else number(best.value))
     if best is not None:
         facts = [f"{PARAMETER_LABELS.get(name, name)} {value:.3g}" for name, value in best.params.items()]
         columns[2].markdown(plain(f"The best is trial {best.number + 1}: {'; '.join(facts)}."))

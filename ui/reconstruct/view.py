@@ -128,9 +128,10 @@ def _show(run: RunDetails, model_id: str | None) -> None:
         known = model_id is not None and truth(model_id) is Truth.AT_HAND
         _show_candidates(key, model_id, opens=known and not active)
         left, right = st.columns(2, gap="large")
+    residuals = residual_chart(run.id, active=active)
     with right if found.planar else left:
-        _show_chart(residual_chart(run.id, active=active), f"{run.id}-residuals", "r-residuals")
-    with right:
+        _show_chart(residuals, f"{run.id}-residuals", "r-residuals")
+    with left if residuals is None and not found.planar else right:
         _show_chart(multiplier_chart(run.id, active=active), f"{run.id}-multipliers", "r-multipliers")
 
 
@@ -142,16 +143,16 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
     with place, st.container(border=True):
         st.markdown(":material/visibility: **What the attack itself can measure**")
         if unmixes(run):
-            st.metric("of the weights explained", "–")
+            st.metric("Weights explained", "–")
             st.caption("Unmixing: it looks for images among the directions that the weights span, and fits them next.")
             return True
         text = "–" if residual is None else f"{max(0.0, 1 - residual):.1%}"
         certain = run.result.get("certain")
         with st.container(horizontal=True, gap="medium"):
-            st.metric("of the weights explained", text, width="content")
+            st.metric("Weights explained", text, width="content")
             if certain is not None:
                 st.metric(
-                    "certain candidates",
+                    "Certain candidates",
                     f"{certain:,} of {run.result['candidates']:,}",
                     width="content",
                     help="Candidates the attack is sure of, without having seen a training image: unmixing finds the "

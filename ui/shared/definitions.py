@@ -11,6 +11,6 @@ FILE = project_file("docs") / "definitions.md"
 
 def show_definitions() -> None:
     heading, _, text = FILE.read_text(encoding="utf-8").partition("\n")
-    with st.popover("Text or code?", icon=":material/info:", help=heading.removeprefix("# ")):
+    with st.popover("Definitions", icon=":material/info:", help=heading.removeprefix("# ")):
         # The file links to its neighbours in docs; in the app those are pages.
         st.markdown(text.replace("[glossary](glossary.md)", "see the glossary"), width=900)

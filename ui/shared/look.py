@@ -31,6 +31,8 @@ _STYLE = """<style>
 }
 /* A name that is a link is read whole. */
 [data-testid="stBaseButton-tertiary"] p { white-space: normal; text-align: left !important; }
+[data-testid="stMain"] [data-testid="stPageLink-NavLink"] { height: auto; }
+[data-testid="stMain"] [data-testid="stPageLink-NavLink"] :is(span, p) { white-space: normal; overflow: visible; }
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
 @media (min-width: 769px) and (max-width: 1000px) {

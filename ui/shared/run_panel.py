@@ -18,7 +18,7 @@ from ui.shared.live import keep_fresh
 from ui.shared.memory import may_start
 from ui.shared.pace import seconds_left, unmixes
 from ui.shared.pages import FORM_PAGES
-from ui.shared.runs import is_active, show_standing, show_state
+from ui.shared.runs import KIND_NAMES, is_active, show_standing, show_state
 from ui.shared.store import RunDetails, forget, recent_runs, run_details
 
 _RESUMABLE = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
@@ -48,7 +48,7 @@ def show_state_and_log(run: RunDetails, *, named: bool = True) -> None:
         show_state(status.state)
         name = f"**{plain(run.name)}**" if named else ""
         where = f"on the cluster {plain(_cluster_of(run))}" if _cluster_of(run) else ""
-        st.markdown(" · ".join(filter(None, [name, plain(run.kind), where, _pace(status)])))
+        st.markdown(" · ".join(filter(None, [name, KIND_NAMES.get(run.kind, run.kind), where, _pace(status)])))
     show_standing(replace(status, message="unmixing") if unmixes(run) else status, seconds_left(run.id))
     for fault in run.faults:
         st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")

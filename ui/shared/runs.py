@@ -27,6 +27,14 @@ _LIST_COLUMNS = (3.3, 2.2, 4.2, 1.6, 1.7)
 _ROW_MESSAGE = 110  # characters; the run's own page has all of it
 
 
+KIND_NAMES = {
+    "train": "training",
+    "model": "imported model",
+    "reconstruct": "attack",
+    "match": "matching",
+}
+"""What a kind of run is called on the screen, where that is not its name in the store."""
+
 # What a viewer asks first, in that order, under names that need no glossary.
 FIGURE_NAMES = {
     "train_error": "training error",

@@ -1,4 +1,4 @@
-"""The form for the built-in studies: which experiment, how large, how many seeds."""
+"""The form for the built-in studies: which one, how large, how many seeds."""
 
 from __future__ import annotations
 
@@ -45,14 +45,17 @@ def _choose_study() -> str:
 
     def caption(name: str) -> str:
         study = CATALOGUE[name]
-        times = [plain(f"{size} {costs[name, str(size)].text}").replace(" ", _NO_BREAK) for size in study.sizes]
-        where = "Our own experiment" if study.where == "ours" else study.where
+        times = [
+            plain(f"{_SIZES[size].lower()} {costs[name, str(size)].text}").replace(" ", _NO_BREAK)
+            for size in study.sizes
+        ]
+        where = "Our own study" if study.where == "ours" else study.where
         return f"{plain(where)} · {', '.join(times)}"
 
     names = list(CATALOGUE)
     recall(STUDY, names)
     name = st.radio(
-        "Experiment",
+        "Study",
         names,
         format_func=lambda name: plain(CATALOGUE[name].title),
         captions=[caption(name) for name in names],
@@ -68,8 +71,7 @@ def _choose_study() -> str:
 def _show_chosen(name: str) -> None:
     study = CATALOGUE[name]
     st.markdown(f"**{plain(study.title)}**  \n{plain(study.about)}")
-    left, right = st.columns(2)
-    with left:
+    with st.container(horizontal=True, gap="medium"):  # below each other where the column is narrow
         size = st.segmented_control(
             "Size",
             list(StudySize),
@@ -81,7 +83,6 @@ def _show_chosen(name: str) -> None:
             bind="query-params",
             persist_state="session",
         )
-    with right:
         seeds = st.number_input(
             "Seeds",
             min_value=1,
@@ -90,13 +91,14 @@ def _show_chosen(name: str) -> None:
             placeholder="as set",
             key=SEEDS,
             help="How many of each model. From two on, curves have a 95% interval.",
+            width=140,
             bind="query-params",
             persist_state="session",
         )
     chosen = StudySize(size or StudySize.QUICK)
     if chosen not in study.sizes:
         offered = " or ".join(_SIZES[size] for size in study.sizes)
-        st.info(f"This experiment has no size {_SIZES[chosen]}; choose {offered}.", icon=":material/info:")
+        st.info(f"This study has no size {_SIZES[chosen]}; choose {offered}.", icon=":material/info:")
         return
     plan = built_in_plan(name, str(chosen))
     arguments = [name, "--size", str(chosen)]

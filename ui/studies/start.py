@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from ui.shared.store import forget
 from ui.studies.cached import cost_of
 
 _NAMED = 14  # values that a line lists
+_POWER = re.compile(r"(?<=\d)e(-?)\+?0+(\d)")  # 1e-05 is 1e-5
 
 
 def show_plan(plan: StudyPlan) -> None:
@@ -85,4 +87,5 @@ def _start(config: StudyConfig, arguments: Sequence[str], places: Mapping[str, A
 
 def _listed(labels: Sequence[str], between: str = ", ") -> str:
     more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-    return plain(between.join(labels[:_NAMED]) + more)
+    shown = [_POWER.sub(r"e\1\2", label) for label in labels[:_NAMED]]
+    return plain(between.join(shown) + more)

@@ -85,7 +85,7 @@ def _show_heading(results: StudyResults, shown: tuple[StudyFigure, ...], choice:
                 icon=":material/download:",
                 help="One page with all figures, images and findings, which opens in any browser without a network.",
             )
-    where = {"ours": "Our own experiment", "own study": "Own study"}.get(plan.where, plan.where)
+    where = {"ours": "Our own study", "own study": "Own study"}.get(plan.where, plan.where)
     size = "" if plan.size == "own" else f", {plan.size} size"
     st.markdown(plain(" ".join(filter(None, (f"{where}{size}.", plan.about)))))
 

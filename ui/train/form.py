@@ -112,7 +112,7 @@ def _preset_label(preset: str) -> str:
 
 
 def _origin(where: str) -> str:
-    return "Our own experiment." if where == "ours" else f"After {where}."
+    return "Our own setting." if where == "ours" else f"After {where}."
 
 
 def _own_images() -> dict[str, Any]:

@@ -27,7 +27,7 @@ from recon_core.store import RunState, RunStore, default_root
 from recon_core.units import LOG10_LOSS
 from ui.shared.downloads import offer_file
 from ui.shared.figures import show_figure
-from ui.shared.formatting import plain, signed
+from ui.shared.formatting import plain, sentence, signed
 from ui.shared.pages import RECONSTRUCT
 from ui.shared.store import RunDetails
 from ui.train.cached import SampleFacts, measured, samples_of
@@ -133,7 +133,7 @@ def _show_figures(run: RunDetails, curves: TrainingCurves) -> None:
 
 def _show_reading(run: RunDetails, curves: TrainingCurves, samples: SampleFacts | None) -> None:
     """The KKT residuals in plain words."""
-    sentences = [layers_sentence(layer_readings(curves.last_residuals))]
+    sentences = [sentence(layers_sentence(layer_readings(curves.last_residuals)))]
     if samples is not None and run.result.get("n"):
         sentences.append(margin_sentence(run.result["on_margin"], run.result["n"], samples.margin_share))
     st.markdown(
