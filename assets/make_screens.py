@@ -30,9 +30,10 @@ from recon_core.store import Run, RunState, RunStore
 
 FOLDER = Path(__file__).parent / "screens"
 SIZE = {"width": 1280, "height": 800}
-FRAMES = 60
-FRAME_MILLISECONDS = 130
-GIF_SIDE = 360
+FRAMES = 50
+FRAME_MILLISECONDS = 150
+GIF_SIDE = 320
+COLOURS = 48
 PATIENCE = 300_000
 FINISHED = """() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
   && !document.querySelector('[data-stale=true], [data-testid=stSkeleton], [data-testid=stSpinner]')
@@ -111,7 +112,7 @@ def take_circle(page: Page, address: str) -> None:
         ground = Image.new("RGBA", image.size, "white")
         frame = Image.alpha_composite(ground, image).convert("RGB")
         frame.thumbnail((GIF_SIDE, GIF_SIDE), Image.Resampling.LANCZOS)
-        frames.append(frame.quantize(64, dither=Image.Dither.NONE))
+        frames.append(frame.quantize(COLOURS, dither=Image.Dither.NONE))
     times = [FRAME_MILLISECONDS] * (FRAMES - 1) + [3000]
     frames[0].save(
         FOLDER / "circle.gif", save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from recon_core.errors import AfterimageError
 from recon_core.store import RunSummary
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
@@ -23,11 +22,7 @@ _MOST_LINKS = 6
 def opened_run(page: Page) -> RunDetails:
     """The run that the address names. One that `page` does not show is opened where it belongs."""
     run_id = st.query_params[ADDRESS]
-    try:
-        run = run_details(run_id)
-    except AfterimageError:  # an old link: the page still says where one is
-        st.title(page.title, anchor=False)
-        raise
+    run = run_details(run_id)
     if page_of(run.kind) is not page:
         go_to_run(run_id)
     if st.session_state.get(LAST_RUN) != run_id:
