@@ -87,7 +87,8 @@ class _Page:
         lines = [
             f"**Ours, size {origin.size}** ({_SIZES[origin.size]}). `{origin.command}`, run "
             f"`{origin.run_id}` of {origin.made}: {origin.settings}; {attack}; {made_by}, "
-            f"{duration_text(origin.seconds)} of run time in all, one thread a run. {answer.overview}{carried}",
+            f"{duration_text(origin.seconds)} of run time in all, one thread a run. {answer.overview}{_part(answer)}"
+            f"{carried}",
             *([""] if judged else []),
             *map(_verdict_line, judged),
         ]
@@ -115,6 +116,16 @@ class _Page:
         ]
         heading = f"{NOT_RUN}, at other sizes" if done else NOT_RUN
         return ["", f"**{heading}.** {'; '.join(commands)}; estimated for the machine that built this page."]
+
+
+def _part(answer: StudyAnswer) -> str:
+    """Where only some of the study's values or seeds were run."""
+    origin = answer.origin
+    whole = CATALOGUE[answer.study].plan(origin.size).size_in_cells
+    if origin.models >= whole:
+        return ""
+    command = f"python -m recon_core study {answer.study} --size {origin.size}"
+    return f" That is a part: all {whole} models are `{command}`."
 
 
 def _verdicts(answer: StudyAnswer, entry: PaperFigure) -> list[AnswerVerdict]:

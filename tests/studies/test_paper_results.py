@@ -120,6 +120,8 @@ def test_an_entry_says_who_made_it_and_what_it_found(built: tuple[RunStore, str]
     assert "**Ours, size quick**" in decay
     assert "`python -m recon_core study weight-decay --size quick`" in decay
     assert "2 seeds of each" in decay
+    whole = CATALOGUE["weight-decay"].plan().size_in_cells
+    assert f"That is a part: all {whole} models are `python -m recon_core study weight-decay --size quick`." in decay
     assert re.search(r"\d+ CPU cores? \(", decay)
     assert "attack fast, version 1, prior off, m = " in decay
     assert ", B = 1.1, 11x11 window; " in decay
