@@ -6,6 +6,7 @@ Every mark of a single model carries its cell's id as customdata, so that a clic
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -24,7 +25,8 @@ _CONTROL_LOOKS = {
     Measure.NON_MEMBERS: ("chance level: held-out images", ORANGE, "dot"),
 }
 _RATES = (Measure.TRAIN_ERROR, Measure.TEST_ERROR, Measure.SHARE, Measure.EXPLAINED, Measure.RESIDUAL)
-_CROWDED = 8  # labels on the axis from here on are turned
+_CROWDED = 8  # labels on the axis from here on are turned, where they are long
+_LABEL_CHARACTERS, _LINE_PIXELS = 14, 20  # of a label below the axis; longer ones are broken into lines
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,17 @@ def plot_curves(
         _add_references(drawn, axis, one, colour, named=len(series) == 1)
         _add_series(drawn, axis, one, colour, symbol)
     places, names = axis.ticks()
+    crowded = len(names) >= _CROWDED
+    lines = 1
+    if not crowded:
+        broken = [textwrap.wrap(name, _LABEL_CHARACTERS, break_long_words=False) for name, _ in axis.values]
+        names, lines = ["<br>".join(map(literal, parts)) for parts in broken], max(map(len, broken))
     reach = max(places) - min(places) or 1.0
     drawn.update_xaxes(
         tickvals=places,
         ticktext=names,
         range=[min(places) - 0.06 * reach, max(places) + 0.06 * reach],
-        tickangle=-40 if len(names) >= _CROWDED or max(map(len, names)) > 12 else 0,
+        tickangle=-40 if crowded else 0,
     )
     rates = shares or (bool(series) and series[0].curve.measure in _RATES)
     drawn.update_yaxes(rangemode="tozero", tickformat=".0%" if rates else None)
@@ -91,7 +98,8 @@ def plot_curves(
         others = [place for place in places if place not in lowest]
         between = (max(lowest) + min(others)) / 2
         drawn.add_vline(x=between, line={"color": GREY, "width": 1, "dash": "dot"})
-    drawn.update_layout(width=900, height=540, margin={"b": 120}, legend={"y": -0.28})
+    below = _LINE_PIXELS * (max(map(len, names)) // 3 if crowded and max(map(len, names)) > 12 else lines - 1)
+    drawn.update_layout(width=900, height=540 + below, margin={"b": 120 + below}, legend={"y": -0.28 - below / 340})
     return drawn
 
 

@@ -21,7 +21,7 @@ from recon_core.analysis.studies import (
     trend,
 )
 from recon_core.errors import InputError
-from recon_core.plots.studies import StudyAxis, aligned_strips
+from recon_core.plots.studies import Series, StudyAxis, aligned_strips, plot_curves
 from recon_core.store import RunState, RunStore
 from recon_core.studies.claims import Verdict, judge, verdicts
 from recon_core.studies.figures import study_figures
@@ -424,3 +424,24 @@ def test_other_runs_are_no_studies(done_study: tuple[RunStore, str]) -> None:
     trained = study_results(store, run_id).table.rows[0].runs["train"]
     with pytest.raises(InputError, match="is a train run; choose a study"):
         study_results(store, trained)
+
+
+def test_long_labels_are_broken_into_lines_above_the_legend() -> None:
+    def drawn(names: list[str]) -> Any:
+        axis = StudyAxis("how it was trained", "category", tuple((name, None) for name in names))
+        models = tuple(
+            StudyRow(name, "", name, None, False, 0, "done", "", {}, {"good": 3, "of": 50}) for name in names
+        )
+        found = curve(StudyTable(models), "", Measure.GOOD)
+        assert found is not None
+        return plot_curves("Title", "caption", "good", axis, [Series("images", found)]).layout
+
+    short, long = drawn(["none", "10^4 epochs"]), drawn(["none", "standard start, <50> images"])
+    assert list(short.xaxis.ticktext) == ["none", "10^4 epochs"]
+    assert list(long.xaxis.ticktext) == ["none", "standard<br>start, &lt;50&gt;<br>images"]
+    assert (short.xaxis.tickangle, long.xaxis.tickangle) == (0, 0)
+    assert long.legend.y < short.legend.y
+    assert long.height - long.margin.b == short.height - short.margin.b  # the plot itself is as large
+    many = drawn([f"a defence with a long name {number}" for number in range(8)])
+    assert many.xaxis.tickangle == -40
+    assert many.legend.y < short.legend.y
