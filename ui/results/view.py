@@ -23,8 +23,9 @@ _PRINT = """<style>
   }
   [data-testid="stMainBlockContainer"] { max-width: none !important; padding: 0 !important; }
   [data-testid="stMarkdownContainer"] table { font-size: 7pt; display: table !important; }
-  [data-testid="stMarkdownContainer"] td { padding: 1px 3px !important; overflow-wrap: anywhere; }
-  [data-testid="stMarkdownContainer"] td code { white-space: nowrap; font-size: 6pt; padding: 0; background: none; }
+  [data-testid="stMarkdownContainer"] :is(p, li) { font-size: 10pt; }
+  [data-testid="stMarkdownContainer"] :is(th, td) { padding: 1px 2px !important; overflow-wrap: break-word; }
+  [data-testid="stMarkdownContainer"] td code { white-space: nowrap; font-size: 5.5pt; padding: 0; background: none; }
   [data-testid="stImage"] img { max-height: 170mm; width: auto !important; max-width: 100% !important; }
   [data-testid="stImage"], h3, tr { break-inside: avoid; } h3 { break-after: avoid; }
   @page { size: A4; margin: 12mm; }
