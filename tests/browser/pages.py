@@ -177,14 +177,6 @@ def settle(page: Page) -> None:
         page.wait_for_timeout(20)  # the next look
 
 
-def answered(page: Page) -> None:
-    """Until the server has nothing left to answer, on a page where a run at work never lets it stand still."""
-    deadline = time.monotonic() + PATIENCE / 1000
-    while not _TALKS[page].is_over:
-        assert time.monotonic() < deadline, f"the server did not answer within {PATIENCE / 1000:g} s"
-        page.wait_for_timeout(20)  # the next look
-
-
 def evaluate(page: Page, selector: str, script: str, limit: float = PATIENCE) -> Any:
     """What `script` makes of the element, as soon as that is something.
 

@@ -17,7 +17,7 @@ from recon_core.kinds import perform
 from recon_core.runs.requests import create_training
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunState, RunStore
-from tests.browser.pages import answered, assert_readable, click, press, settle, type_into
+from tests.browser.pages import assert_readable, click, press, settle, type_into
 from tests.processes import wait_for
 
 ICONS = {"add"}  # Streamlit's plus sign beside the word Upload
@@ -196,39 +196,6 @@ def test_every_view_is_readable(dashboard, visit, tmp_path: Path, scheme: str, w
     click(page, page.get_by_role("button", name="Import it"))
     expect(page.get_by_role("heading", name="theirs.pth")).to_be_visible()
     assert [run.name for run in store.list("model")] == ["theirs.pth"]
-
-
-def test_a_name_in_the_table_opens_that_network(dashboard, visit) -> None:
-    store = RunStore(dashboard.store)
-    for name in ("six", "eight"):
-        small_run(store, name, 6)
-    names = {run.id: run.name for run in store.list()}
-    page = visit(f"{dashboard.url}/Train?t_view=Trained+networks")
-    settle(page)
-    # The table is a canvas: past the heading and the box to tick, on the first row's name.
-    page.get_by_test_id("stDataFrame").click(position={"x": 60, "y": 52})
-    opened = run_in_address(page)
-    expect(page.get_by_role("heading", name=names[opened])).to_be_visible()
-    click(page, page.get_by_role("button", name="All trainings"))
-    expect(page.get_by_test_id("stDataFrame")).to_be_visible()
-    expect(page).not_to_have_url(re.compile("run="))
-
-
-def test_a_double_click_starts_one_training(dashboard, visit) -> None:
-    page = visit(f"{dashboard.url}/Train?{ENDLESS}")
-    dashboard.gates.close("train")
-    settle(page)
-    page.get_by_role("button", name="Start training").dblclick()
-    run_id = run_in_address(page)
-    expect(page.get_by_role("heading", name="endless")).to_be_visible()
-    answered(page)
-    assert [run.id for run in RunStore(dashboard.store).list("train")] == [run_id]
-    # Once it was stopped, the same may be asked for again at once.
-    page.get_by_role("button", name="Cancel").click()
-    expect(badge(page, "cancelled")).to_be_visible()
-    page.goto(f"{dashboard.url}/Train?{ENDLESS}")
-    click(page, page.get_by_role("button", name="Start training"))
-    assert run_in_address(page) != run_id
 
 
 def test_a_preset_is_chosen_by_its_picture(dashboard, visit) -> None:

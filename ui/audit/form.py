@@ -18,6 +18,7 @@ from recon_core.runs.attached import attached_data
 from recon_core.runs.audit import AuditConfig, check_audit, create_audit
 from recon_core.runs.models import MODEL_KINDS, AttackModel, ImportConfig, model_of
 from recon_core.runs.reconstruction import attack_settings
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
 from ui.shared.cached import open_run
 from ui.shared.faults import errors_shown
@@ -25,7 +26,6 @@ from ui.shared.formatting import plain
 from ui.shared.memory import may_start
 from ui.shared.pages import AUDIT
 from ui.shared.pick import pick_run, runs_of
-from ui.shared.queue import submit_once
 from ui.shared.runs import show_runs
 from ui.shared.store import forget
 from ui.shared.uploads import CHECKPOINTS, MOST_MEGABYTES, keep, take_in
@@ -63,7 +63,7 @@ def show_form() -> None:
             config = _config(summary.id, model, given)
             check_audit(model, config)
             run = create_audit(RunStore(default_root()), config)
-            run = submit_once(run)
+            queue.submit(run)
             forget()
             st.query_params["run"] = run.id
             st.rerun()

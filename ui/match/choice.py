@@ -10,6 +10,7 @@ import streamlit as st
 from recon_core.errors import AfterimageError
 from recon_core.runs.match_request import PoolFacts, create_untrained_control, pool_facts
 from recon_core.runs.match_source import CANDIDATE_KINDS, MatchConfig
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from ui.match.settings import PAIR_KEY, address_of
 from ui.shared.address import record
@@ -18,7 +19,6 @@ from ui.shared.formatting import plain, sentence
 from ui.shared.live import keep_fresh
 from ui.shared.pages import MATCH
 from ui.shared.pick import Condition, pick_runs, recall_runs, run_label, runs_of
-from ui.shared.queue import submit_once
 from ui.shared.runs import is_active, show_progress
 from ui.shared.store import baseline_of, forget, recent_runs, run_details
 
@@ -135,7 +135,7 @@ def _offer_control(run_id: str, attacks: Sequence[RunSummary]) -> None:
         "chance, and the count should be well above it.",
     ):
         run = create_untrained_control(RunStore(default_root()), run_id)
-        submit_once(run)
+        queue.submit(run)
         forget()
         st.rerun()
     if attacks:

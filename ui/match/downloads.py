@@ -8,13 +8,13 @@ import streamlit as st
 
 from recon_core.runs.match_request import create_match
 from recon_core.runs.match_source import MatchConfig
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.views.live_match import ImagePool, PairView
 from recon_core.views.match_export import grid_png, pairs_csv, pairs_zip
 from ui.shared.downloads import offer_file
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
-from ui.shared.queue import submit_once
 from ui.shared.runs import is_active, show_state
 from ui.shared.store import forget, run_details
 
@@ -58,7 +58,7 @@ def offer_run(config: MatchConfig, saved: str | None) -> None:
         disabled=saved is not None,
         help="Keeps this matching, with these settings, in the store, where Analyze and the command line find it.",
     ):
-        submit_once(create_match(RunStore(default_root()), config))
+        queue.submit(create_match(RunStore(default_root()), config))
         forget()
         st.rerun()
 

@@ -13,6 +13,7 @@ from recon_core.config import parse_config
 from recon_core.errors import AfterimageError
 from recon_core.runs.match_request import PoolFacts, create_match, is_quick, size_of
 from recon_core.runs.match_source import MatchConfig, MatchSource, load_source
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, default_root
 from recon_core.views.live_match import ImagePool, PairView, PointPool, open_pool, slow_part
 from ui.match.choice import run_config
@@ -20,7 +21,6 @@ from ui.shared.cached import store_read
 from ui.shared.live import keep_fresh
 from ui.shared.memory import may_start
 from ui.shared.pick import runs_of
-from ui.shared.queue import submit_once
 from ui.shared.run_panel import show_live_run
 from ui.shared.store import forget
 
@@ -118,7 +118,7 @@ def _match_in_background(config: MatchConfig, facts: PoolFacts) -> None:
         return
     ready = may_start("match", config, "m-start")
     if st.button("Match them", key="m-start", type="primary", icon=":material/play_arrow:", disabled=not ready):
-        submit_once(create_match(RunStore(default_root()), config))
+        queue.submit(create_match(RunStore(default_root()), config))
         forget()
         st.rerun()
 

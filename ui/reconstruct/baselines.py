@@ -8,6 +8,7 @@ from recon_core.attacks import AttackSettings
 from recon_core.config import parse_config
 from recon_core.runs.attack_request import baseline_request, baselines_of
 from recon_core.runs.reconstruction import Baseline
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from recon_core.studies.requests import create_requested
 from recon_core.views.live_reconstruction import TileOrder, Truth
@@ -16,7 +17,6 @@ from ui.reconstruct.cards import card_columns, offer_to_open, show_conditions, s
 from ui.shared.cached import open_run
 from ui.shared.faults import errors_shown
 from ui.shared.live import keep_fresh
-from ui.shared.queue import submit_once
 from ui.shared.runs import is_active
 from ui.shared.store import RunDetails, baseline_of, forget, recent_runs, run_details
 
@@ -90,6 +90,6 @@ def _start(model_id: str, kind: Baseline, beside: RunDetails | None) -> None:
         if beside is not None and beside.kind == "reconstruct":
             like = parse_config(AttackSettings, beside.config["settings"])
         request = baseline_request(open_run(model_id), model, kind, like)
-        submit_once(create_requested(RunStore(default_root()), model, request))
+        queue.submit(create_requested(RunStore(default_root()), model, request))
         forget()
         st.rerun()

@@ -34,7 +34,6 @@ from ui.shared.pages import RECONSTRUCT, TRAIN
 from ui.shared.pick import pick_run, runs_of, show_nothing_yet
 from ui.shared.places import FIELDS as PLACE_FIELDS
 from ui.shared.places import choose_places
-from ui.shared.queue import submit_once
 from ui.shared.store import forget
 
 TEXT_WIDTH = 860
@@ -141,7 +140,7 @@ def _offer_start(target: Target, request: Request | None) -> None:
     if pressed and request is not None:
         with errors_shown():
             run = create_requested(RunStore(default_root()), target.model, request)
-            run = submit_once(run)
+            queue.submit(run)
             forget()
             st.query_params["run"] = run.id
             st.rerun()

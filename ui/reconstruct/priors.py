@@ -9,6 +9,7 @@ from recon_core.config import parse_config
 from recon_core.errors import InputError
 from recon_core.runs.prior_runs import attacks_by_prior, prior_of, with_prior
 from recon_core.runs.reconstruction import ReconstructConfig
+from recon_core.scheduling import queue
 from recon_core.store import RunState, RunStore, RunSummary, default_root
 from recon_core.studies.requests import create_requested
 from recon_core.views.live_reconstruction import TileOrder, Truth
@@ -16,7 +17,6 @@ from ui.reconstruct.cached import attack_model, truth
 from ui.reconstruct.cards import card_columns, offer_to_open, show_conditions, show_run
 from ui.shared.faults import errors_shown
 from ui.shared.live import keep_fresh
-from ui.shared.queue import submit_once
 from ui.shared.runs import is_active
 from ui.shared.store import forget, recent_runs, run_details
 
@@ -76,6 +76,6 @@ def _offer_missing(model_id: str, config: ReconstructConfig, missing: list[Prior
     with errors_shown():
         for prior in missing:
             run = create_requested(RunStore(default_root()), attack_model(model_id), with_prior(config, prior))
-            submit_once(run)
+            queue.submit(run)
         forget()
         st.rerun()

@@ -25,7 +25,6 @@ from ui.shared.faults import errors_shown
 from ui.shared.formatting import duration, plain
 from ui.shared.forms import config_form, field_paths, fill_form, labelled, merged, typed_values
 from ui.shared.memory import may_start
-from ui.shared.queue import submit_once
 from ui.shared.store import forget, run_details
 from ui.train.presets import offer_presets
 from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_start, own_source, settled
@@ -195,7 +194,8 @@ def _show_plan(config: TrainConfig, plan: TrainingPlan, seconds: float | None) -
 
 
 def _start(config: TrainConfig, name: str) -> None:
-    run = submit_once(create_training(RunStore(default_root()), config, name))
+    run = create_training(RunStore(default_root()), config, name)
+    queue.submit(run)
     forget()
     st.query_params["run"] = run.id
     st.rerun()

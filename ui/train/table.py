@@ -26,7 +26,7 @@ from ui.train.run import choose_time_axis, drawn_once
 
 MOST_COMPARED = 6  # as many looks as lines have
 MOST_LISTED = 500
-_CHOSEN, _OPENED = "t_cmp", "t-opened"
+_CHOSEN = "t_cmp"
 _HEIGHT = 360
 
 
@@ -45,8 +45,8 @@ def _show() -> None:
     table = training_table([table_row(run) for run in runs[:MOST_LISTED]])
     newest = f"The newest {MOST_LISTED} of {len(runs):,}. " if len(runs) > MOST_LISTED else ""
     st.caption(
-        f"{newest}Of the settings only those that differ are shown. A click on a name opens that network, one on a "
-        "heading sorts, ticked rows are compared below."
+        f"{newest}Of the settings only those that differ are shown. A click on a heading sorts, ticked rows are "
+        "compared below."
     )
     chosen = _choose(table)
     if len(chosen.runs) > 1:
@@ -71,13 +71,10 @@ def _choose(table: TrainingTable) -> TrainingTable:
         placeholder="",
         column_config=_columns(),
         on_select=lambda: _take_from_table(key, ids),
-        selection_mode=["multi-row", "single-cell"],
+        selection_mode="multi-row",
         selection_default=rows,
         alt="All trainings, with the settings that differ and what came out",
     )
-    if run_id := st.session_state.pop(_OPENED, None):
-        st.query_params["run"] = run_id
-        st.rerun()
     chosen = st.multiselect(
         "Compare",
         ids,
@@ -106,11 +103,7 @@ def _choose(table: TrainingTable) -> TrainingTable:
 
 
 def _take_from_table(key: str, ids: list[str]) -> None:
-    selection = st.session_state[key]["selection"]
-    for row, column in selection["cells"]:
-        if column == "name" and row < len(ids):
-            st.session_state[_OPENED] = ids[row]
-    rows = selection["rows"]
+    rows = st.session_state[key]["selection"]["rows"]
     st.session_state[_CHOSEN] = [ids[row] for row in rows if row < len(ids)][:MOST_COMPARED]
 
 
