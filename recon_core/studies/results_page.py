@@ -65,7 +65,7 @@ class _Page:
         return "; ".join(_verdict_of(answer, entry) for answer in answers) if answers else NOT_RUN.lower()
 
     def entry(self, entry: PaperFigure) -> list[str]:
-        lines = [f"**In the paper.** {entry.shows}"]
+        lines = [f"**{'What is asked' if entry.paper == OURS else 'In the paper'}.** {entry.shows}"]
         first = self._told.setdefault(entry.study, f"{entry.paper}, {entry.title}")
         again = first != f"{entry.paper}, {entry.title}"
         answers = self._book.of(entry.study)
