@@ -61,10 +61,10 @@ class TrainResult(Facts):
     architecture: ArchitectureFacts
     data: DataFacts
     n: Size
+    on_margin: Count
     seconds: Number = None
     steps: Count = 0
     parameters: Count = 0
-    on_margin: Count = 0
     reason: Text = ""
     device: Text = ""
     log_loss: Number = None

@@ -62,6 +62,7 @@ WRONG: dict[str, Change] = {
     "class names are numbers": lambda result: result["data"].update(class_names=[1, 2]),
     "input shape is deep": lambda result: result["data"].update(input_shape=[[2]]),
     "n is text": lambda result: result.update(n="many"),
+    "no count on the margin": lambda result: result.pop("on_margin"),
     "n is negative": lambda result: result.update(n=-1),
     "an error that is an object": lambda result: result.update(train_error={"x": 1}),
     "a loss that is text": lambda result: result.update(log_loss="low"),
