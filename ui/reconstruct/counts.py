@@ -25,7 +25,7 @@ def show_count(found: Counted) -> None:
             st.metric(f"Good reconstructions{when}", f"{count.good} of {count.of}", width="content")
             if (sure := found.certainty) is not None and sure.certain:
                 st.metric("Certain and real", f"{sure.real} of {sure.certain}", width="content")
-        st.caption(plain(f"Good is {_conditions(count)}. {_image_chance(count)}"))
+        st.caption(plain(f"Good is {_conditions(count)}. {_image_chance(count)}{_other_window(count)}"))
     else:
         for column, at in zip(st.columns(len(count)), count, strict=True):
             column.metric(f"Points within {at.radius:g}{when}", f"{at.recovered} of {at.of}")
@@ -39,7 +39,7 @@ def count_in_short(count: Count, total: int) -> str:
     if isinstance(count, str):
         return count
     if isinstance(count, LeakCount):
-        return f"{count.good} of {count.of} good, from {total:,} pictures."
+        return f"{count.good} of {count.of} good, from {total:,} pictures.{_other_window(count)}"
     return f"{', '.join(f'{at.recovered} of {at.of} within {at.radius:g}' for at in count)}, from {total:,} points."
 
 
@@ -58,8 +58,11 @@ def _conditions(count: LeakCount) -> str:
 
 
 def _image_chance(count: LeakCount) -> str:
-    other = "" if count.other is None else f" Good are {count.other}."
-    return f"Chance level: the mean image alone matches {count.control_mean_image}.{other}"
+    return f"Chance level: the mean image alone matches {count.control_mean_image}."
+
+
+def _other_window(count: LeakCount) -> str:
+    return "" if count.other is None else f" Good are {count.other}."
 
 
 def _point_chance(counts: tuple[PointCount, ...]) -> str:
