@@ -41,6 +41,9 @@ class Board {
     const { signal } = this.listening;
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(this.root);
+    // What stands above may grow or shrink after this was drawn, and then the page as a whole does.
+    const page = (this.parent.getRootNode().host ?? this.parent).closest('[data-testid=stMain]');
+    if (page?.firstElementChild) this.resized.observe(page.firstElementChild);
     window.addEventListener('resize', () => this.resize(), { signal });
     this.live = null; // merged as the slider says that is being dragged
     this.wanted = this.asked = null; // what that slider says, and what the follower was last asked for
