@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,7 +76,19 @@ def gates(all_gates: Gates) -> Iterator[Gates]:
 
 
 @pytest.fixture(scope="module")
-def nodes(client_port: int, all_gates: Gates) -> Iterator[Any]:
+def folders() -> Iterator[Callable[[], str]]:
+    """A folder of its own for each node, which deletes and unpacks there what is sent along, whoever is importing it.
+
+    Not below pytest's, whose long names leave no room for the names of Ray's sockets.
+    """
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
+        for name in ("RAY_TMPDIR", "TMPDIR"):  # what Ray's processes and our own leave there is gone with it
+            patch.setenv(name, root)
+        yield lambda: tempfile.mkdtemp(dir=root)
+
+
+@pytest.fixture(scope="module")
+def nodes(client_port: int, all_gates: Gates, folders: Callable[[], str]) -> Iterator[Any]:
     """A head with one core; tests add nodes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -99,12 +112,12 @@ def nodes(client_port: int, all_gates: Gates) -> Iterator[Any]:
 
 
 @pytest.fixture
-def second(nodes: Any) -> Any:
+def second(nodes: Any, folders: Callable[[], str]) -> Any:
     """Another node with one core, which stays for the tests that follow, since a start takes seconds."""
     if not nodes.worker_nodes:
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("AFTERIMAGE_STORE")  # it works for no test in particular
-            nodes.add_node(num_cpus=1, node_ip_address=SECOND)
+            nodes.add_node(num_cpus=1, node_ip_address=SECOND, temp_dir=folders())
     [node] = nodes.worker_nodes
     return node
 
@@ -416,9 +429,11 @@ def test_a_run_that_waits_for_room_is_cancelled_at_once(alone: Any, store: RunSt
         others.close()  # whoever stops early closes twice
 
 
-def test_runs_share_a_gpu_where_there_is_one(alone: Any, store: RunStore, tmp_path: Path) -> None:
+def test_runs_share_a_gpu_where_there_is_one(
+    alone: Any, folders: Callable[[], str], store: RunStore, tmp_path: Path
+) -> None:
     """Ray takes our word for the GPU: what is tested is who gets a share of it."""
-    node = alone.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND)
+    node = alone.add_node(num_cpus=2, num_gpus=1, node_ip_address=SECOND, temp_dir=folders())
     try:
         executor = cluster.RayExecutor(Places(cluster=alone.address, gpus=0.5), tmp_path / "log.txt")
         try:
@@ -443,7 +458,7 @@ def test_an_address_where_nobody_answers_is_a_sentence(address: str, tmp_path: P
 
 
 def test_a_cluster_that_goes_away_leaves_a_search_that_goes_on_here(
-    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch, gates: Gates
+    store: RunStore, model: Run, monkeypatch: pytest.MonkeyPatch, gates: Gates, folders: Callable[[], str]
 ) -> None:
     """All of it at once, in the middle."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
