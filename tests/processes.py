@@ -94,6 +94,22 @@ def _names(process: psutil.Process, root: Path) -> bool:
     return process.environ().get("AFTERIMAGE_STORE") == str(root)
 
 
+def end_writers(folder: Path) -> None:
+    """Kill the processes that have a file below `folder` open, e.g. a log, whatever they call themselves."""
+    while found := [process for process in psutil.process_iter() if _writes(process, folder)]:
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=10)
+
+
+def _writes(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return process.pid != os.getpid() and any(folder in Path(file.path).parents for file in process.open_files())
+    except psutil.Error:  # gone meanwhile, or somebody else's
+        return False
+
+
 def end_leftovers(folder: Path, seconds: float = 20.0) -> list[str]:
     """Kill the processes that work below `folder` and do not leave by themselves; their command lines."""
     deadline = time.monotonic() + seconds

@@ -29,7 +29,7 @@ from recon_core.studies.search import SearchConfig, perform_search
 from recon_core.studies.study import StudyConfig, create_study, perform_study
 from tests.faults.apps import small_disk, unhealed
 from tests.gates import Gate, Gates, standing
-from tests.processes import end_processes, wait_for
+from tests.processes import end_processes, end_writers, wait_for
 from tests.small_models import imported_model
 from tests.studies.tiny_studies import do_study, tiny_plan
 
@@ -84,7 +84,10 @@ def folders() -> Iterator[Callable[[], str]]:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
         for name in ("RAY_TMPDIR", "TMPDIR"):  # what Ray's processes and our own leave there is gone with it
             patch.setenv(name, root)
-        yield lambda: tempfile.mkdtemp(dir=root)
+        try:
+            yield lambda: tempfile.mkdtemp(dir=root)
+        finally:  # a cluster whose start was cut off is nobody's to shut down
+            end_writers(Path(root))
 
 
 @pytest.fixture(scope="module")
