@@ -214,6 +214,19 @@ def test_the_grid_follows_the_merge_factor_during_the_drag(dashboard, visit, mad
     expect(page.locator(".mosaic.merging")).to_have_count(0)
 
 
+def test_the_page_follows_a_slider_let_go_in_the_moment_of_a_question(dashboard, visit, made: Run) -> None:
+    """The browser sends both in one message, which names the fragment that answers the question."""
+    page = visit(f"{dashboard.url}/Match?m_t=0.5&m_b=1.0")
+    expect(count(page)).to_have_text("0 of 6")
+    settle(page)
+    ask = "() => window.dispatchEvent(new CustomEvent('afterimage-merge', {detail: 1.2}))"
+    page.evaluate(f"() => window.addEventListener('pointerup', {ask}, {{capture: true, once: true}})")
+    drag(page, "Merge factor B", 0.5)
+    expect(page.get_by_text(re.compile(r"B = 1\.[45]\d?, buzaglo protocol"))).to_be_visible()
+    expect(count(page)).to_have_text("5 of 6")
+    expect(page.locator("[data-count=held_out]")).to_have_class("")
+
+
 def test_arrow_keys_lead_into_the_grid_and_a_filter_empties_it(dashboard, visit, made: Run) -> None:
     page = visit(f"{dashboard.url}/Match")
     expect(pairs(page)).to_have_count(6)

@@ -182,6 +182,23 @@ def test_an_unknown_run_in_the_address_is_a_sentence(store: RunStore, model: Run
     assert counts(app)["Good reconstructions"].endswith("of 6")
 
 
+def test_what_cannot_be_matched_is_said_until_another_choice(
+    store: RunStore, model: Run, leaked: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page whose pool opens slowly is drawn more than once, and so is one whose slider is moved."""
+    monkeypatch.setattr("ui.match.pool.PATIENCE", 0.0)
+    rest = candidate_run(store, model, noise(3, SHAPE, 1))
+    app = visit(m_runs=["reconstruct-20260101-nobody", leaked.id])
+    assert counts(app)
+    assert len(app.warning) == 1
+    app.slider(key="m_t").set_value(0.7)
+    assert len(settled(app).warning) == 1
+    app.multiselect(key="m_runs").set_value([leaked.id, rest.id])
+    assert not settled(app).warning
+    app.multiselect(key="m_runs").set_value([leaked.id])
+    assert not settled(app).warning
+
+
 def test_a_failed_run_is_not_offered_and_named_when_asked_for(store: RunStore, model: Run, leaked: Run) -> None:
     failed = candidate_run(store, model, noise(3, SHAPE, 1), state=RunState.FAILED)
     app = visit(m_runs=[failed.id, leaked.id])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from PIL import Image
+from streamlit.runtime.state.query_params import QueryParams
 from streamlit.testing.v1 import AppTest
 
+from recon_core.store import RunStore
 from tests.pages.page_texts import texts
-from ui.shared.pages import FORM_PAGES, GLOSSARY, HOME, PAGES, RESULTS
+from ui.shared.pages import FORM_PAGES, GLOSSARY, HOME, PAGES, RESULTS, TRAIN
 
 PROJECT = Path(__file__).resolve().parents[2]
 TERMS = ("Margin", "Multiplier", "KKT residual", "SSIM", "B", "Chance level")
@@ -38,6 +41,23 @@ def test_the_glossary_defines_the_terms_of_the_papers(own_store: Path) -> None:
     assert set(TERMS) <= set(defined)
     assert "| L_prior | linear beyond [0, 1] | squared beyond [-1, 1]" in texts(app)  # where text and code differ
     assert not own_store.exists()
+
+
+def test_only_a_link_within_its_page_needs_the_address_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another page the browser has it; told again too early, it would change the address of the page before."""
+    told: list[str] = []
+    monkeypatch.setattr(QueryParams, "_send_query_param_msg", lambda params: told.append(str(params)))
+    first, second = (store.create("train", {}, name=name) for name in ("first", "second"))
+    app = AppTest.from_file(str(PROJECT / HOME.file), default_timeout=240).run()
+    app.switch_page(TRAIN.file)
+    app.query_params["run"] = first.id
+    app.run()
+    assert [title.value for title in app.title] == ["first"]
+    assert told == []
+    app.query_params["run"] = second.id
+    app.run()
+    assert [title.value for title in app.title] == ["second"]
+    assert told == [str({"run": second.id})]
 
 
 def test_results_are_shown_as_they_were_built(own_store: Path) -> None:

@@ -17,7 +17,7 @@ from ui.shared.address import record
 from ui.shared.cached import store_read
 from ui.shared.formatting import plain, sentence
 from ui.shared.live import keep_fresh
-from ui.shared.pages import MATCH
+from ui.shared.pages import MATCH, is_arrival
 from ui.shared.pick import Condition, pick_runs, recall_runs, run_label, runs_of
 from ui.shared.runs import is_active, show_progress
 from ui.shared.store import baseline_of, forget, recent_runs, run_details
@@ -47,8 +47,7 @@ def matchable_runs() -> list[RunSummary]:
 def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
     """The widgets that choose runs; None while none is chosen."""
     _mend_address(found)
-    for note in st.session_state.pop(_NOTES, []):
-        st.warning(plain(note), icon=":material/link_off:")
+    notes = st.container()
     title, left, right = st.columns((1.2, 3, 2.4), vertical_alignment="bottom")
     title.title("Match", anchor=False)
     with left:
@@ -60,6 +59,8 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
             default=_newest_attack(found),
             help="Several runs on one network are matched as one pool: each training image takes its best matches.",
         )
+    with notes:
+        _show_notes([run.id for run in picked])
     if not picked:
         return None
     runs = tuple(run.id for run in sorted(picked, key=lambda run: (run.created, run.id)))
@@ -67,6 +68,13 @@ def choose_runs(found: Sequence[RunSummary]) -> Chosen | None:
     with right:
         untrained = _choose_control(facts.model, runs)
     return Chosen(runs, untrained, facts)
+
+
+class _Notes(NamedTuple):
+    """What cannot be matched of what an address named, and the runs that were picked in its place."""
+
+    texts: list[str]
+    picked: list[str] | None = None
 
 
 @store_read(keep=4096)  # a run's config never changes
@@ -159,8 +167,21 @@ def _mend_address(found: Sequence[RunSummary]) -> None:
         address = {**kept, RUNS_KEY: _known(ids, names, notes)}
     else:
         return
-    st.session_state[_NOTES] = notes
+    st.session_state[_NOTES] = _Notes(notes)
     st.switch_page(MATCH.file, query_params=address)
+
+
+def _show_notes(picked: list[str]) -> None:
+    """For as long as the choice stands that the address led to: the page draws itself again while a pool opens."""
+    found = st.session_state.get(_NOTES)
+    if found is None:
+        return
+    if is_arrival() or found.picked not in (None, picked):
+        del st.session_state[_NOTES]
+        return
+    st.session_state[_NOTES] = found._replace(picked=picked)
+    for note in found.texts:
+        st.warning(plain(note), icon=":material/link_off:")
 
 
 def _address_like(run_id: str, names: Collection[str], notes: list[str]) -> dict[str, str | list[str]]:

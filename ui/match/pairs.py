@@ -223,6 +223,7 @@ def show_pairs(pool: ImagePool, view: PairView, shown: Sequence[int], config: Ma
             lambda value: pool.merged(config.model_copy(update={setting.name: setting.within(value)})),
             shown,
             key="m-follow",
+            slider=setting.slider,
         )
 
 

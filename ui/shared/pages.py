@@ -58,6 +58,12 @@ def page_of(kind: str) -> Page:
 
 SHOWN_RUN, LAST_RUN = "shown-run", "last-run"
 """In the session's state: the run whose page is being drawn, and the one of the drawing before; see `opened_run`."""
+_SHOWN_PAGE, _LAST_PAGE = "shown-page", "last-page"
+
+
+def is_arrival() -> bool:
+    """Whether this is the first drawing of the page after another one, or after none."""
+    return st.session_state.get(_LAST_PAGE) != st.session_state.get(_SHOWN_PAGE)
 
 
 def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", "collapsed"] = "auto") -> None:
@@ -65,6 +71,7 @@ def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", 
     title = APP if page is HOME else f"{page.title} · {APP}"
     st.set_page_config(page_title=title, page_icon=_ICON, layout="wide", initial_sidebar_state=sidebar)
     st.session_state[LAST_RUN] = st.session_state.pop(SHOWN_RUN, None)
+    st.session_state[_LAST_PAGE], st.session_state[_SHOWN_PAGE] = st.session_state.get(_SHOWN_PAGE), page.title
     show_look()
     keep_queue_running()
     if "present" not in st.query_params:  # nothing but the slide

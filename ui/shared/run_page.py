@@ -10,7 +10,7 @@ from recon_core.store import RunSummary
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
 from ui.shared.look import show_tight
-from ui.shared.pages import EXPERIMENTS, LAST_RUN, SHOWN_RUN, TRAIN, Page, page_of
+from ui.shared.pages import EXPERIMENTS, LAST_RUN, SHOWN_RUN, TRAIN, Page, is_arrival, page_of
 from ui.shared.run_panel import show_live_run
 from ui.shared.runs import go_to_run, offer_way_back, show_record, show_run_link
 from ui.shared.store import RunDetails, recent_runs, run_details
@@ -25,8 +25,10 @@ def opened_run(page: Page) -> RunDetails:
     run = run_details(run_id)
     if page_of(run.kind) is not page:
         go_to_run(run_id)
-    if st.session_state.get(LAST_RUN) != run_id:
+    if st.session_state.get(LAST_RUN) != run_id and not is_arrival():
         # A link from this page to itself leaves the browser's address as it was; the next click would lose the run.
+        # From another page the browser takes the address by itself, but not at once: told of it in between, it would
+        # put the run into the address of the page before, to which Back then leads.
         st.query_params[ADDRESS] = run_id
     st.session_state[SHOWN_RUN] = run_id
     return run

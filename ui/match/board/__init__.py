@@ -119,15 +119,20 @@ def as_sent(board: Board) -> dict[str, Any]:
     }
 
 
-def follow_merging(merged: Callable[[float], Merged], shown: Sequence[int], *, key: str) -> None:
+def follow_merging(merged: Callable[[float], Merged], shown: Sequence[int], *, key: str, slider: str) -> None:
     """Answer the board while its slider of merging is dragged: `merged` at that value, pictures of those `shown`.
 
-    Nothing else of the page is drawn, and the training images are not sent again.
+    Nothing else of the page is drawn, and the training images are not sent again. `slider` is the slider's key.
     """
+    drawn_at = st.session_state.get(slider)
 
     @st.fragment
     def answer() -> None:
         asked = st.session_state.pop(f"{key}-asked", None)
+        # A question that leaves the browser together with the slider's new value takes that along, and Streamlit then
+        # draws this fragment only.
+        if st.session_state.get(slider) != drawn_at:
+            st.rerun()
         _follower()(key=key, data=None if asked is None else _answer(merged(asked), shown, asked), on_asked_change=ask)
 
     def ask() -> None:
