@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon_core.errors import AfterimageError, InputError
-from recon_core.runs.listening import Listener, ignore
+from recon_core.observing import Listener, ignore
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 from recon_core.store.writer import lack_of_memory
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 
 Job = Callable[[Run, RunWriter, StopFlag, Listener, "TaskData | None"], None]
+
+
+def _without_data(attack: Callable[[Run, RunWriter, StopFlag, Listener], None]) -> Job:
+    """An attack sees weights only, whatever data its caller has in memory."""
+    return lambda run, writer, stop, listener, data: attack(run, writer, stop, listener)
 
 
 # Each function is imported when it is called: a process that attacks never loads the code that reads data.
@@ -35,7 +40,7 @@ def _import() -> Job:
 def _reconstruction() -> Job:
     from recon_core.runs.reconstruction import perform_reconstruction
 
-    return perform_reconstruction
+    return _without_data(perform_reconstruction)
 
 
 def _search() -> Job:
@@ -47,7 +52,7 @@ def _search() -> Job:
 def _trial() -> Job:
     from recon_core.studies.search import perform_trial
 
-    return perform_trial
+    return _without_data(perform_trial)
 
 
 def _matching() -> Job:

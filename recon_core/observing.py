@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
+
+Listener = Callable[[float | None, str], None]
+"""Called with the fraction done, None where it cannot be known, and a message."""
+
+
+def ignore(fraction: float | None, message: str) -> None:
+    """A listener that does nothing."""
 
 
 class Observer(Protocol):

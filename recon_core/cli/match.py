@@ -114,7 +114,7 @@ def match(
     refuse_shortage(memory_of(store, "match", values), anyway=anyway)
     # Before anything is written: a request that cannot be met leaves no run behind.
     with progress_bar("data", quiet) as listener:
-        data = load_source(store, config, progress=lambda message, fraction: listener(fraction, message)).data
+        data = load_source(store, config, progress=listener).data
     if export is not None:
         _check_folder(export)
     run = create_match(store, config, name)

@@ -55,7 +55,7 @@ def train(
 
     refuse_shortage(training_memory(chosen), anyway=anyway)
     with progress_bar("data", quiet) as listener:
-        data = load_task(chosen.data, progress=lambda message, fraction: listener(fraction, message))
+        data = load_task(chosen.data, progress=listener)
     from recon_core.models import architecture_of
 
     architecture_of(chosen.model, data.input_shape, data.outputs)

@@ -7,11 +7,10 @@ from recon_core.data.loading import describe_source, load_task
 from recon_core.data.registry import Reader, register_source
 from recon_core.data.tasks import PARTITIONS, task_classes
 from recon_core.data.torchvision_import import import_torchvision
-from recon_core.data.types import Progress, SourceInfo, TaskData, signs_of
+from recon_core.data.types import SourceInfo, TaskData, signs_of
 
 __all__ = [
     "PARTITIONS",
-    "Progress",
     "Reader",
     "SourceInfo",
     "TaskData",

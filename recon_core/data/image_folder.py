@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from recon_core.data.own_limits import MAX_PIXELS, MAX_SET_BYTES
-from recon_core.data.types import ImageSet, Progress, SourceInfo, Split
+from recon_core.data.types import ImageSet, SourceInfo, Split
 from recon_core.errors import InputError
+from recon_core.observing import Listener
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif")
 _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")
@@ -48,7 +49,7 @@ def describe_folder(path: str) -> SourceInfo:
     )
 
 
-def read_folder(path: str, progress: Progress | None = None) -> ImageSet:
+def read_folder(path: str, progress: Listener | None = None) -> ImageSet:
     """Read every image of the folder."""
     listing = _list(path)
     files = [file for of_class in listing.files for file in of_class]
@@ -74,7 +75,7 @@ def read_folder(path: str, progress: Progress | None = None) -> ImageSet:
             )
         images[number] = image
         if progress is not None:
-            progress("reading images", (number + 1) / len(files))
+            progress((number + 1) / len(files), "reading images")
     return ImageSet(Split(images, labels, np.arange(len(files))), None, listing.class_names)
 
 

@@ -12,12 +12,13 @@ from recon_core.data.planar import PLANAR, planar_task
 from recon_core.data.registry import READERS, Reader
 from recon_core.data.tasks import cut_task, plan_task
 from recon_core.data.torchvision_sets import FULL_SETS, read_full
-from recon_core.data.types import Progress, SourceInfo, TaskData
+from recon_core.data.types import SourceInfo, TaskData
 from recon_core.errors import InputError
+from recon_core.observing import Listener
 from recon_core.settings_text import LEFT_OUT
 
 
-def load_task(config: DataConfig, *, progress: Progress | None = None, whole: bool = False) -> TaskData:
+def load_task(config: DataConfig, *, progress: Listener | None = None, whole: bool = False) -> TaskData:
     """The samples `config` asks for, or an `InputError`; `whole`, every training image of its classes.
 
     Everything that can be checked without pixels is checked first, so that an impossible request downloads nothing.

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recon_core.config import DataConfig
-from recon_core.data.types import ImageSet, Progress, SourceInfo, TaskData
+from recon_core.data.types import ImageSet, SourceInfo, TaskData
+from recon_core.observing import Listener
 from recon_core.sources import Source, SourceKind, add_source
 
 
@@ -16,7 +17,7 @@ class Reader:
 
     describe: Callable[[str | None], SourceInfo]
     """From the path, where the source needs one. Reads the pixels of one image at most."""
-    images: Callable[[DataConfig, Progress | None], ImageSet] | None = None
+    images: Callable[[DataConfig, Listener | None], ImageSet] | None = None
     points: Callable[[DataConfig], TaskData] | None = None
 
 

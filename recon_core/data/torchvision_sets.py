@@ -24,8 +24,9 @@ from filelock import FileLock, Timeout
 from recon_core.config import Source
 from recon_core.data.class_names import CIFAR10_CLASSES, CIFAR100_CLASSES, FASHION_MNIST_CLASSES, MNIST_CLASSES
 from recon_core.data.torchvision_import import import_torchvision
-from recon_core.data.types import ImageSet, Progress, SourceInfo, Split
+from recon_core.data.types import ImageSet, SourceInfo, Split
 from recon_core.errors import InputError
+from recon_core.observing import Listener, ignore
 
 ANSWER_SECONDS = 5.0
 """Seconds without an answer after which a server counts as out of reach."""
@@ -85,16 +86,16 @@ def data_folder() -> Path:
     return Path(os.environ.get("AFTERIMAGE_DATA") or "~/.cache/afterimage").expanduser().absolute()
 
 
-def read_full(source: str, progress: Progress | None = None) -> ImageSet:
+def read_full(source: str, progress: Listener | None = None) -> ImageSet:
     """Read one of `FULL_SETS`, fetching its files first where they are not there yet."""
-    report = progress or (lambda _text, _fraction: None)
-    report(f"reading {source}", None)
+    report = progress or ignore
+    report(None, f"reading {source}")
     dataset = getattr(import_torchvision("torchvision.datasets"), _ORIGINS[source].dataset)
     root = data_folder()
     parts = _read_parts(source, dataset, root)
     if parts is None:
         _provide(source, dataset, root, report)
-        report(f"reading {source}", None)
+        report(None, f"reading {source}")
         parts = _read_parts(source, dataset, root)
     if parts is None:
         raise InputError(
@@ -153,7 +154,7 @@ def _archives(dataset: Any, root: Path) -> _Archives:
     return _Archives((archive,), root, root / dataset.base_folder)
 
 
-def _provide(source: str, dataset: Any, root: Path, report: Progress) -> None:
+def _provide(source: str, dataset: Any, root: Path, report: Listener) -> None:
     """Fetch and unpack what is missing; one process at a time."""
     wanted = _archives(dataset, root)
     try:
@@ -163,7 +164,7 @@ def _provide(source: str, dataset: Any, root: Path, report: Progress) -> None:
                 target = wanted.folder / archive.name
                 if not _is_published(target, archive.md5):
                     _fetch(archive, target, report)
-                report(f"unpacking {archive.name}", None)
+                report(None, f"unpacking {archive.name}")
                 _unpack(target, wanted.folder)
     except _OutOfReachError as error:
         names = ", ".join(archive.name for archive in wanted.archives)
@@ -181,7 +182,7 @@ def _provide(source: str, dataset: Any, root: Path, report: Progress) -> None:
         ) from error
 
 
-def _fetch(archive: _Archive, target: Path, report: Progress) -> None:
+def _fetch(archive: _Archive, target: Path, report: Listener) -> None:
     """Download to `target`, which appears only once whole and with the right md5."""
     partial = target.with_name(f".{target.name}.part")
     reasons = []
@@ -199,7 +200,7 @@ def _fetch(archive: _Archive, target: Path, report: Progress) -> None:
     raise _OutOfReachError(", ".join(reasons))
 
 
-def _download(url: str, target: Path, name: str, report: Progress) -> None:
+def _download(url: str, target: Path, name: str, report: Listener) -> None:
     with _open(url) as response, target.open("wb") as file:
         total = response.length
         done = 0
@@ -208,7 +209,7 @@ def _download(url: str, target: Path, name: str, report: Progress) -> None:
             done += len(chunk)
             if done > MAX_ARCHIVE_BYTES:
                 raise OSError(f"more than {MAX_ARCHIVE_BYTES >> 20} MiB sent")
-            report(f"downloading {name}", done / total if total else None)
+            report(done / total if total else None, f"downloading {name}")
 
 
 def _open(url: str) -> HTTPResponse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,9 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recon_core.config import Task
-
-Progress = Callable[[str, float | None], None]
-"""Called with a message and, where it is known, the fraction done."""
 
 Pixels = NDArray[Any]
 """(N, C, H, W), uint8 in 0..255 or float32 in [0, 1]."""

@@ -178,7 +178,7 @@ def _samples(data: object, held_out: Data | str | Path | None, attached: Attache
     if isinstance(data, Data) and held_out is None:
         return data.samples
     with showing(progress, "data") as listener:
-        return load_attached(attached, lambda message, fraction: listener(fraction, message))
+        return load_attached(attached, listener)
 
 
 def _drawn(found: Reconstruction) -> Drawn:

@@ -126,7 +126,7 @@ def load_data(
             given["labels"] = labels
         config = parse_config(DataConfig, {**given, **_named(source, settings)})
         with showing(progress, "data") as listener:
-            task = load_task(config, progress=lambda message, fraction: listener(fraction, message))
+            task = load_task(config, progress=listener)
         return Data(task, config)
     if isinstance(source, tuple) and labels is None and len(source) == 2:
         source, labels = source

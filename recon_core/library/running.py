@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from recon_core.errors import AfterimageError, InputError
-from recon_core.runs.listening import Listener
+from recon_core.observing import Listener
 from recon_core.runs.progress import progress_bar
 from recon_core.runs.signals import StopFlag, stopping_on_signals
 from recon_core.store import RunStore

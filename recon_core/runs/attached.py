@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from recon_core.config import DataConfig, Selection, Source, Task, parse_config
-from recon_core.data import Progress, TaskData, load_task
+from recon_core.data import TaskData, load_task
 from recon_core.errors import InputError
+from recon_core.observing import Listener
 from recon_core.presets import DATA_PRESETS
 from recon_core.runs.audit import AttachedData
 
@@ -52,7 +53,7 @@ def _own(path: Path) -> dict[str, Any]:
     )
 
 
-def load_attached(attached: AttachedData, progress: Progress | None = None) -> TaskData:
+def load_attached(attached: AttachedData, progress: Listener | None = None) -> TaskData:
     """The training images, and held-out ones beside them."""
     data = load_task(attached.data, progress=progress, whole=attached.whole)
     config = held_out_config(attached)

@@ -10,7 +10,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from recon_core.attacks import AttackSettings, StopReason, attack
 from recon_core.config import DataConfig, Frozen, Listed, parse_config
 from recon_core.errors import InputError
-from recon_core.runs.listening import Listener
+from recon_core.observing import Listener
 from recon_core.runs.models import AttackModel, model_of
 from recon_core.runs.observer import StoreObserver, last_checkpoint
 from recon_core.runs.reconstruction import (
@@ -170,11 +170,14 @@ def _judge(
     from recon_core.auditing.judging import Asked, judge
     from recon_core.runs.attached import describe_attached, load_attached
 
-    def tell(message: str, fraction: float | None = None) -> None:
+    def reading(fraction: float | None, message: str) -> None:
         if stop.raised or writer.cancel_requested():
             raise _StoppedError
         writer.progress(config.settings.total_steps, message, force=fraction is None)  # images come by the thousand
         listener(fraction, message)
+
+    def tell(message: str) -> None:
+        reading(None, message)
 
     attached = config.attached
     known = normalisation_of(model, attached)
@@ -183,7 +186,7 @@ def _judge(
     )
     try:
         tell("reading the attached images")
-        task = load_attached(attached, tell) if data is None else data
+        task = load_attached(attached, reading) if data is None else data
         control = run.tensors(UNTRAINED)["candidates"] if run.has_tensors(UNTRAINED) else None
         return judge(audited(model, owner.name, owner), drawn_by(run, config.settings), control, task, asked, tell)
     except _StoppedError:

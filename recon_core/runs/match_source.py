@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from recon_core.config import Listed, TrainConfig, parse_config
-from recon_core.data import Progress, TaskData, load_task
+from recon_core.data import TaskData, load_task
 from recon_core.devices import pick_device
 from recon_core.errors import InputError
 from recon_core.matching.neighbours import find_neighbours
@@ -24,6 +24,7 @@ from recon_core.matching.protocol import (
     check_threshold,
 )
 from recon_core.matching.ssim import ssim
+from recon_core.observing import Listener
 from recon_core.store import Run, RunState, RunStore
 
 CANDIDATE_KINDS = ("reconstruct", "search")
@@ -105,7 +106,7 @@ def usual_factor(model: TrainConfig) -> float:
 
 
 def load_source(
-    store: RunStore, config: MatchConfig, data: TaskData | None = None, progress: Progress | None = None
+    store: RunStore, config: MatchConfig, data: TaskData | None = None, progress: Listener | None = None
 ) -> MatchSource:
     """Read what `config` names, or say in one sentence why it cannot be matched. Writes nothing."""
     runs = [candidate_run(store, run_id) for run_id in config.runs]

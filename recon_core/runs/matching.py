@@ -23,8 +23,8 @@ from recon_core.matching.controls import (
 )
 from recon_core.matching.protocol import Matching, Protocol
 from recon_core.matching.roc import roc
+from recon_core.observing import Listener
 from recon_core.runs.cached_matching import Batch, CachedMatcher, Scored
-from recon_core.runs.listening import Listener
 from recon_core.runs.match_cache import MatchCache
 from recon_core.runs.match_source import MatchConfig, MatchInput, MatchSource, load_source
 from recon_core.runs.scoring import (
@@ -60,7 +60,7 @@ def perform_matching(run: Run, writer: RunWriter, stop: StopFlag, listener: List
     """Match, score, and finish the run. It needs no checkpoints: a resumed run finds its neighbours in the cache."""
     config = parse_config(MatchConfig, run.config)
     store = RunStore(run.dir.parent)
-    source = load_source(store, config, data, progress=lambda message, fraction: listener(fraction, message))
+    source = load_source(store, config, data, progress=listener)
     seeds = _seeds(source)
     searches = 3 if source.planar or source.untrained is not None else 2
     total = searches + (len(seeds) if len(seeds) > 1 else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from recon_core.errors import InputError
 from recon_core.models import Architecture, Network, build_network
 from recon_core.models.foreign import ForeignModel, read_checkpoint
 from recon_core.models.normalisation import Normalisation
+from recon_core.observing import Listener
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
@@ -195,9 +195,7 @@ def imported_before(
     return None
 
 
-def perform_import(
-    run: Run, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None], data: TaskData | None
-) -> None:
+def perform_import(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None) -> None:
     """Copy a checkpoint into the store; from there on it is like a model trained here."""
     config = parse_config(ImportConfig, run.config)
     run.refuse_without_path()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from recon_core.observing import Resume
+from recon_core.observing import Listener, Resume
 from recon_core.runs.signals import StopFlag
 from recon_core.store import RunWriter
 
@@ -35,7 +35,7 @@ class StoreObserver:
         self,
         writer: RunWriter,
         stop: StopFlag,
-        listener: Callable[[float | None, str], None],
+        listener: Listener,
         pictures: str = "snapshots",
         *,
         total_known: bool = True,
@@ -49,6 +49,7 @@ class StoreObserver:
         self._writer.metrics(row)
 
     def progress(self, step: int, fraction: float, message: str) -> None:
+        # A limit in time may end an attack before its steps; one towards a loss has no total at all.
         total = round(step / fraction) if fraction > 0 and self._total_known else None
         self._writer.progress(step, message, total=total)
         self._listener(fraction, message)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from recon_core.runs.listening import Listener
+from recon_core.observing import Listener
 from recon_core.runs.terminal import PlainConsole
 
 # A log file gets a line now and then instead of a bar.

@@ -38,14 +38,14 @@ from recon_core.attacks.settings import check_settings
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import InputError
 from recon_core.models.modules import ModuleNetwork
-from recon_core.runs.listening import Listener
+from recon_core.observing import Listener
 from recon_core.runs.models import AttackModel, model_of
 from recon_core.runs.observer import StoreObserver, last_checkpoint
 from recon_core.runs.signals import StopFlag
 from recon_core.store import Run, RunState, RunStore, RunWriter
 
 if TYPE_CHECKING:
-    from recon_core.data import TaskData
+    pass
 
 STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 # The path of a few points is cheap to keep and is played back.
@@ -191,10 +191,8 @@ def warning_for(model: AttackModel, settings: AttackSettings) -> str | None:
     return None
 
 
-def perform_reconstruction(
-    run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None
-) -> None:
-    """Reconstruct, or go on reconstructing, and finish the run."""
+def perform_reconstruction(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener) -> None:
+    """Reconstruct, or go on reconstructing, and finish the run. From weights alone, so it is never handed data."""
     config = parse_config(ReconstructConfig, run.config)
     model = model_of(RunStore(run.dir.parent).open(config.model))
     match config.baseline:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import TaskData, load_task
+from recon_core.observing import Listener
 from recon_core.runs.contents import checked_result
 from recon_core.runs.observer import StoreObserver, last_checkpoint
 from recon_core.runs.signals import StopFlag
@@ -15,13 +14,11 @@ from recon_core.training import StopReason, train
 _STATES = {StopReason.CANCELLED: RunState.CANCELLED, StopReason.DIVERGED: RunState.FAILED}
 
 
-def perform_training(
-    run: Run, writer: RunWriter, stop: StopFlag, listener: Callable[[float | None, str], None], data: TaskData | None
-) -> None:
+def perform_training(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None) -> None:
     """Train, or go on training, and finish the run."""
     config = parse_config(TrainConfig, run.config)
     if data is None:
-        data = load_task(config.data, progress=lambda message, fraction: listener(fraction, message))
+        data = load_task(config.data, progress=listener)
     writer.start(_known_steps(config))
     observer = StoreObserver(writer, stop, listener, "recording", total_known=False)
     outcome = train(config, data, observer, last_checkpoint(writer))

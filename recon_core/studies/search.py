@@ -17,7 +17,7 @@ from recon_core.analysis.trials import TrialRecord, best_of, quiet_optuna
 from recon_core.attacks import SEARCH_RANGES, AttackSettings, Engine, StopReason, Target, attack, find_attack
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import AfterimageError, InputError
-from recon_core.runs.listening import Listener, ignore
+from recon_core.observing import Listener, ignore
 from recon_core.runs.match_cache import content_digest
 from recon_core.runs.models import AttackModel, model_of
 from recon_core.runs.observer import StoreObserver, last_checkpoint
@@ -137,7 +137,7 @@ class _TrialObserver(StoreObserver):
         return self.pruned or super().stop_requested()
 
 
-def perform_trial(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener, data: TaskData | None) -> None:
+def perform_trial(run: Run, writer: RunWriter, stop: StopFlag, listener: Listener) -> None:
     """One attack of a search. It is done whether it was complete, pruned or diverged: its result says which."""
     config = parse_config(TrialConfig, run.config)
     settings = config.attack.settings
@@ -169,7 +169,7 @@ def _perform_trial_in(folder: Path, stop: StopFlag) -> str | None:
     try:
         run = RunStore(folder.parent).open(folder.name)
         with run.writer() as writer:
-            perform_trial(run, writer, stop, ignore, None)
+            perform_trial(run, writer, stop, ignore)
     except AfterimageError as error:
         return str(error)
     except Exception as error:  # the trial's log has the traceback; the next one may do well

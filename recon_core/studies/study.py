@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from recon_core.config import parse_config
 from recon_core.devices import hardware
 from recon_core.errors import AfterimageError
+from recon_core.observing import Listener
 from recon_core.runs.commands import PROGRAM
-from recon_core.runs.listening import Listener
 from recon_core.runs.signals import StopFlag
 from recon_core.scheduling import Executor, Places, executor_for
 from recon_core.store import Run, RunState, RunStore, RunWriter, lock

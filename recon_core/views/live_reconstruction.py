@@ -31,7 +31,7 @@ from recon_core.matching.controls import Evidence, LeakCount
 from recon_core.matching.pool import pool
 from recon_core.matching.protocol import GOOD_SSIM, MatchSettings
 from recon_core.matching.scaling import stretch
-from recon_core.runs.match_source import MatchConfig, MatchSource, check_fingerprint
+from recon_core.runs.match_source import MatchConfig, MatchInput, check_fingerprint, usual_factor
 from recon_core.runs.scoring import RADII, PlanarEvidence, PointCount, score
 from recon_core.store import Run, RunState
 from recon_core.store.files import DamagedError
@@ -197,9 +197,9 @@ class CandidatePairs:
 class Evaluator:
     """Scores candidates against the training samples, which the attack never sees."""
 
-    model_run: Run
-    model: TrainConfig
     data: TaskData
+    merge_factor: float
+    """B, usual for this kind of network."""
 
     def count(self, picture: Picture) -> LeakCount | tuple[PointCount, ...]:
         """Good reconstructions among a picture's images, beside the mean image's; or points found within RADII."""
@@ -239,9 +239,7 @@ class Evaluator:
     def evidence(self, picture: Picture) -> Evidence | PlanarEvidence:
         """As a match run finds it with the usual settings; held-out images, which take as long again, are left out."""
         candidates = torch.from_numpy(picture.candidates)
-        source = MatchSource(
-            model_run=self.model_run,
-            model=self.model,
+        source = MatchInput(
             data=self.data,
             pool=pool({"live": candidates}),
             multipliers=torch.from_numpy(picture.multipliers).float(),
@@ -251,7 +249,8 @@ class Evaluator:
             untrained=None,
             untrained_labels=None,
         )
-        return score(source, MatchConfig(runs=("live",), device="cpu"), held_out=False)
+        config = MatchConfig(runs=("live",), merge_factor=self.merge_factor, device="cpu")
+        return score(source, config, held_out=False)
 
 
 class Truth(StrEnum):
@@ -277,7 +276,7 @@ def evaluator_of(model_run: Run) -> Evaluator:
     model = parse_config(TrainConfig, model_run.config)
     data = load_task(model.data)
     check_fingerprint(model_run, data)
-    return Evaluator(model_run, model, data)
+    return Evaluator(data, usual_factor(model))
 
 
 def _picture_file(run: Run) -> str | None:

@@ -73,7 +73,7 @@ def test_progress_ends_at_one(folder: Path) -> None:
     told: list[tuple[str, float | None]] = []
     load_task(
         DataConfig(source=Source.FOLDER, path=str(folder), n=4),
-        progress=lambda text, fraction: told.append((text, fraction)),
+        progress=lambda fraction, text: told.append((text, fraction)),
     )
     assert told[-1][1] == 1.0
     assert len(told) == 7

@@ -9,17 +9,18 @@ import pytest
 
 import recon_core as rc
 from recon_core.config import DataConfig, Source, parse_config
-from recon_core.data import Progress, Reader, SourceInfo, describe_source, load_task, register_source
+from recon_core.data import Reader, SourceInfo, describe_source, load_task, register_source
 from recon_core.data.registry import READERS
 from recon_core.data.types import ImageSet, Split
 from recon_core.errors import InputError
+from recon_core.observing import Listener
 from recon_core.sources import SOURCES, SourceKind
 from ui.shared.forms import _choices
 
 GREYS = SourceInfo("Greys", ("dark", "light"), 20, 0, (1, 2, 2), "patches of one grey each")
 
 
-def _read(config: DataConfig, progress: Progress | None) -> ImageSet:
+def _read(config: DataConfig, progress: Listener | None) -> ImageSet:
     values = np.linspace(0, 1, 20, dtype=np.float32)
     images = np.broadcast_to(values[:, None, None, None], (20, 1, 2, 2))
     return ImageSet(Split(images, (values > 0.5).astype(np.int64), np.arange(20)), None, GREYS.class_names)

@@ -117,7 +117,7 @@ def _batch(count: int, classes: int, key: str = "labels") -> dict[str, Any]:
 
 def _told() -> tuple[list[tuple[str, float | None]], Any]:
     told: list[tuple[str, float | None]] = []
-    return told, lambda text, fraction: told.append((text, fraction))
+    return told, lambda fraction, text: told.append((text, fraction))
 
 
 def test_mnist_from_files_put_by_hand(root: Path) -> None:

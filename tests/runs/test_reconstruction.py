@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -22,12 +23,25 @@ from recon_core.models import Architecture, build_network
 from recon_core.presets import Size, find_preset
 from recon_core.runs import StopFlag
 from recon_core.runs.models import AttackModel, imported_before, model_of
-from recon_core.runs.reconstruction import Baseline, ReconstructConfig, attack_settings, check_request, warning_for
+from recon_core.runs.reconstruction import (
+    Baseline,
+    ReconstructConfig,
+    attack_settings,
+    check_request,
+    perform_reconstruction,
+    warning_for,
+)
 from recon_core.store import Run, RunState, RunStore
+from recon_core.studies.search import perform_trial
 
 PROJECT = Path(__file__).parents[2]
 QUICK = {"recipe": "paper", "m": 8, "iterations": 40, "lr_x": 0.05, "engine": "closed", "dtype": "float32",
          "measure_every": 5, "snapshots": 6, "x_init_scale": 0.1, "device": "cpu"}  # fmt: skip
+
+
+@pytest.mark.parametrize("job", [perform_reconstruction, perform_trial])
+def test_a_job_that_attacks_cannot_be_handed_data(job: Callable[..., None]) -> None:
+    assert list(inspect.signature(job).parameters) == ["run", "writer", "stop", "listener"]
 
 
 class Silent:

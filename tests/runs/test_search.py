@@ -14,8 +14,8 @@ from recon_core.attacks import SEARCH_RANGES, AttackSettings
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.kinds import perform, perform_in
+from recon_core.observing import Listener, ignore
 from recon_core.runs import StopFlag, observer
-from recon_core.runs.listening import Listener, ignore
 from recon_core.scheduling import Ended, Executor, Places
 from recon_core.scheduling.inline import InlineExecutor
 from recon_core.store import Run, RunState, RunStore, lock
