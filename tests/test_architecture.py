@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -256,8 +256,21 @@ def project_files() -> Iterator[Path]:
         yield from (Path(folder, name) for name in names)
 
 
+def pointing_outside(files: Iterable[Path]) -> list[str]:
+    """Files that name a place beside the project, or where the project lies on this machine."""
+    outside = (b"../" + b"shared", str(PROJECT).encode())
+    return [str(file) for file in files if any(place in file.read_bytes() for place in outside)]
+
+
 def test_nothing_reads_outside_the_project() -> None:
-    outside = b"../" + b"shared"
     files = list(project_files())
     assert PROJECT / "Makefile" in files
-    assert [str(file) for file in files if outside in file.read_bytes()] == []
+    assert pointing_outside(files) == []
+
+
+@pytest.mark.parametrize("place", ["../" + "shared/notes.md", f"{PROJECT}/README.md"])
+def test_a_file_that_points_outside_is_named(place: str, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text("open('shared/notes.md')")
+    wrong.write_text(f"open('{place}')")
+    assert pointing_outside([right, wrong]) == [str(wrong)]
