@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from recon_core.analysis.studies import Measure, Spread, StudyRow, StudyTable, differences, spread
-from recon_core.matching.controls import chance_level
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _defence(names: DefenceNames, rows: tuple[StudyRow, ...]) -> Defence:
         rows=rows,
         good=good,
         share=spread(_values(rows, Measure.SHARE), 1.0),
-        chance=spread([float(_chance(row.numbers)) for row in rows]),
+        chance=spread([row.chance or 0.0 for row in rows]),
         accuracy=spread(_values(rows, Measure.TEST_ACCURACY), 1.0),
         certain=over("certain"),
         certain_real=over("certain_real"),
@@ -130,16 +129,6 @@ def _compared(found: Sequence[Defence]) -> tuple[Defence, ...]:
 
 def _values(rows: Sequence[StudyRow], measure: Measure) -> list[float]:
     return [value for row in rows if (value := row.value(measure)) is not None]
-
-
-def _chance(numbers: Mapping[str, int]) -> int:
-    return chance_level(
-        numbers["of"],
-        mean_image=numbers.get("control_mean_image"),
-        untrained=numbers.get("control_untrained"),
-        held_out=numbers.get("non_members"),
-        held_out_of=numbers.get("non_members_of"),
-    )
 
 
 def _record(row: Defence) -> dict[str, object]:

@@ -17,7 +17,7 @@ from scipy import stats
 from recon_core.analysis.arrays import Flags, Floats, Integers, above
 from recon_core.analysis.pairs import Images
 from recon_core.errors import InputError
-from recon_core.matching.controls import over_seeds
+from recon_core.matching.controls import chance_level, over_seeds
 
 
 class Measure(StrEnum):
@@ -68,6 +68,22 @@ class StudyRow:
         found = numbers.get(str(measure))
         return None if found is None else float(found)
 
+    @property
+    def chance(self) -> float | None:
+        """The chance level of this model's count; None where no control was run."""
+        found = {measure: self.value(measure) for measure in CONTROLS}
+        of, held_out_of = self._among(Measure.GOOD), self._among(Measure.NON_MEMBERS)
+        if of is None or all(value is None for value in found.values()):
+            return None
+        mean_image, untrained, held_out = (None if value is None else int(value) for value in found.values())
+        return chance_level(
+            int(of),
+            mean_image=mean_image,
+            untrained=untrained,
+            held_out=held_out,
+            held_out_of=None if held_out_of is None else int(held_out_of),
+        )
+
     def most(self, measure: Measure) -> float | None:
         """The largest number that this measure can be of this model; None where there is none."""
         if measure in (Measure.GOOD, Measure.ON_MARGIN, *CONTROLS):
@@ -117,6 +133,13 @@ class StudyTable:
         )
 
 
+FEWEST_SEEDS = 3
+"""Behind an interval that may decide something: that of two numbers hangs on their one difference."""
+ONE_SEED = "one seed, so no interval"
+TWO_SEEDS = f"fewer than {FEWEST_SEEDS} seeds"
+ALIKE = "all seeds alike"
+
+
 @dataclass(frozen=True)
 class Spread:
     """A number measured once for each seed: its mean and, from two seeds on, the 95% interval of that mean."""
@@ -125,11 +148,25 @@ class Spread:
     mean: float
     low: float | None
     high: float | None
+    undecided: str = ""
+    """Why nothing can be decided by this interval; empty where something can."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return f"{self.mean:.3g}"
+        if self.low == self.high:
+            return f"{self.mean:.3g} ({ALIKE})"
         return f"{self.mean:.3g} (95% interval {max(0.0, self.low):.3g} to {self.high:.3g})"
+
+    @property
+    def sign(self) -> bool | None:
+        """True where the whole interval is above 0, False where it is below; None where that is not decided."""
+        if self.undecided or self.low is None or self.high is None or self.low <= 0 <= self.high:
+            return None
+        return self.low > 0
+
+    def surely_below(self, limit: float) -> bool:
+        return not self.undecided and self.high is not None and self.high < limit
 
 
 def spread(values: Sequence[float], most: float | None = None) -> Spread:
@@ -137,12 +174,13 @@ def spread(values: Sequence[float], most: float | None = None) -> Spread:
     if not values:
         raise InputError("a spread needs at least 1 number, got none")
     if len(values) == 1:
-        return Spread((values[0],), values[0], None, None)
+        return Spread((values[0],), values[0], None, None, ONE_SEED)
     interval = over_seeds(values)
     low, high = interval.low, interval.high
+    undecided = TWO_SEEDS if len(values) < FEWEST_SEEDS else ALIKE if low == high else ""
     if most is not None:
         low, high = max(0.0, low), min(most, high)
-    return Spread(tuple(values), interval.mean, low, high)
+    return Spread(tuple(values), interval.mean, low, high, undecided)
 
 
 def difference(first: Sequence[float], second: Sequence[float], confidence: float = 0.95) -> Spread:
@@ -150,42 +188,47 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
     if not first or not second:
         raise InputError(f"a difference needs at least 1 number on each side, got {len(first)} and {len(second)}")
     mean = statistics.fmean(first) - statistics.fmean(second)
-    if min(len(first), len(second)) < 2:
-        return Spread((mean,), mean, None, None)
+    fewest = min(len(first), len(second))
+    if fewest < 2:
+        return Spread((mean,), mean, None, None, ONE_SEED)
     shares = [statistics.variance(values) / len(values) for values in (first, second)]
     if sum(shares) == 0:
-        return Spread((mean,), mean, mean, mean)
+        return Spread((mean,), mean, mean, mean, TWO_SEEDS if fewest < FEWEST_SEEDS else ALIKE)
     squares = sum(share**2 / (len(values) - 1) for share, values in zip(shares, (first, second), strict=True))
     freedom = sum(shares) ** 2 / squares
     reach = float(stats.t.ppf((1 + confidence) / 2, df=freedom)) * math.sqrt(sum(shares))
-    return Spread((mean,), mean, mean - reach, mean + reach)
+    return Spread((mean,), mean, mean - reach, mean + reach, TWO_SEEDS if fewest < FEWEST_SEEDS else "")
 
 
 def differences(values: Sequence[Sequence[float]], control: Sequence[float]) -> list[Spread]:
     """Differences of several means from the mean of one control, with Dunnett's simultaneous 95% intervals.
 
-    They hold all at once, so the best of many may be picked. Spreads of all are pooled; without an interval where
-    nothing was measured twice.
+    They hold all at once, so the best of many may be picked. Spreads of all are pooled, and so are their seeds: with
+    two degrees of freedom in all they may decide. Without an interval where nothing was measured twice.
     """
     means = [statistics.fmean(one) - statistics.fmean(control) for one in values]
     everyone = [*values, control]
     if all(len(one) < 2 for one in everyone):
-        return [Spread((mean,), mean, None, None) for mean in means]
+        return [Spread((mean,), mean, None, None, ONE_SEED) for mean in means]
     if all(len(set(one)) == 1 for one in everyone):
-        return [Spread((mean,), mean, mean, mean) for mean in means]
+        return [Spread((mean,), mean, mean, mean, ALIKE) for mean in means]
+    undecided = TWO_SEEDS if sum(map(len, everyone)) - len(everyone) < FEWEST_SEEDS - 1 else ""
     # The interval is found by integration; a fixed seed gives the same one every time.
     with warnings.catch_warnings():  # where all seeds of a value have one count, its own spread is 0, as it should be
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)
+        # Its integration is noisy; the level is off by a few hundredths of those 5%.
+        warnings.filterwarnings("ignore", "Computation of the confidence interval did not converge", UserWarning)
         found = stats.dunnett(*values, control=control, rng=0).confidence_interval(0.95)
     low, high = np.atleast_1d(found.low), np.atleast_1d(found.high)
-    return [Spread((mean,), mean, float(low[i]), float(high[i])) for i, mean in enumerate(means)]
+    return [Spread((mean,), mean, float(low[i]), float(high[i]), undecided) for i, mean in enumerate(means)]
 
 
 def trend(values: Sequence[Sequence[float]], confidence: float = 0.95) -> Spread:
     """Change from one value of the axis to the next: the slope over all models, with the t interval of regression.
 
     `values` holds the models of each value of the axis, in its order. The interval is None where there are fewer than
-    three models or no value was measured twice: a line through two points always fits.
+    three models or no value was measured twice: a line through two points always fits. It decides nothing where it
+    leaves one degree of freedom, or where all models lie on the line.
     """
     places = [float(place) for place, measured in enumerate(values) for _ in measured]
     measured = [float(one) for several in values for one in several]
@@ -194,9 +237,10 @@ def trend(values: Sequence[Sequence[float]], confidence: float = 0.95) -> Spread
     fitted = stats.linregress(places, measured)
     slope = float(fitted.slope)
     if len(measured) < 3 or all(len(several) < 2 for several in values):
-        return Spread((slope,), slope, None, None)
+        return Spread((slope,), slope, None, None, ONE_SEED)
     reach = float(stats.t.ppf((1 + confidence) / 2, df=len(measured) - 2)) * float(fitted.stderr)
-    return Spread((slope,), slope, slope - reach, slope + reach)
+    undecided = TWO_SEEDS if len(measured) - 2 < FEWEST_SEEDS - 1 else ALIKE if reach <= 1e-9 * abs(slope) else ""
+    return Spread((slope,), slope, slope - reach, slope + reach, undecided)
 
 
 @dataclass(frozen=True)
@@ -208,6 +252,12 @@ class CurvePoint:
     spread: Spread
     rows: tuple[StudyRow, ...]
     """The models behind `spread.values`, in that order."""
+
+    @property
+    def chance(self) -> float | None:
+        """The chance levels of these models, each the largest of its controls, on average; None without any."""
+        found = [one for row in self.rows if (one := row.chance) is not None]
+        return statistics.fmean(found) if found else None
 
     @property
     def of(self) -> int:

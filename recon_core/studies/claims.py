@@ -1,28 +1,31 @@
 """Check a paper's claims against what was measured here.
 
 One function for each kind of claim gives the sentence, the numbers in it and the verdict. A claim agrees where the 95%
-interval of the number it is about says so, does not where the interval says the contrary, and else is not decided:
-with one seed there is no interval, so nothing is.
+interval of the number it is about says so, does not where the interval says the contrary, and else is not decided.
+Intervals are Student's t over seeds: Welch's of a difference, Dunnett's of many, that of regression of a slope. Fewer
+than three seeds decide nothing. Neither does an interval without width, of seeds that all gave the same number; where a
+count is held against its chance level, the exact binomial interval of one model's images then stands in for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from recon_core.analysis.studies import (
-    CONTROLS,
+    ALIKE,
+    ONE_SEED,
     CurvePoint,
     Measure,
     Spread,
     StudyCurve,
-    StudyRow,
     difference,
     differences,
     spread,
     trend,
 )
+from recon_core.matching.membership import exact_interval
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults
 
@@ -94,7 +97,7 @@ def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -
     sense, (more, most) = (1, ("more", "most")) if rising else (-1, ("fewer", "fewest"))
     best, gain = max(zip(others, gains, strict=True), key=lambda pair: sense * pair[0].spread.mean)
     higher = sum(sense * (point.spread.mean - first.spread.mean) > 0 for point in others)
-    surely = sum(_sign(one) is rising for one in gains)
+    surely = sum(one.sign is rising for one in gains)
     sentence = (
         f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have {more}, {surely} of them "
         f"surely, the {most} {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, all values "
@@ -103,10 +106,10 @@ def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
         over = differences([point.spread.values for point in others], reference.spread.values)[others.index(best)]
-        relation = {True: "above", False: "below", None: "not told apart from"}[_sign(over)]
+        relation = {True: "above", False: "below", None: "not told apart from"}[over.sign]
         sentence += f"; that is {relation} {reference.label} with {_count(reference)}"
         numbers[f"over {reference.label}"] = over.mean
-    contrary = all(_sign(one) is (not rising) for one in gains)
+    contrary = all(one.sign is (not rising) for one in gains)
     return Finding(True if surely else False if contrary else None, sentence, {**numbers, "gain": gain.mean})
 
 
@@ -125,7 +128,7 @@ def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None
         f"at {best.label}, where most images are reconstructed, {best.spread} of {best.of} samples sit on the margin, "
         f"against {first.spread} at {first.label}; difference {_interval(gain)}"
     )
-    return Finding(_sign(gain), sentence, {"first": first.spread.mean, "best": best.spread.mean, "gain": gain.mean})
+    return Finding(gain.sign, sentence, {"first": first.spread.mean, "best": best.spread.mean, "gain": gain.mean})
 
 
 def _grows(results: StudyResults, good: StudyCurve) -> Finding | None:
@@ -152,22 +155,24 @@ def _trend(curve: StudyCurve, *, rising: bool) -> Finding | None:
     sentence = f"{show(first)} at {first.label}, {show(last)} at {last.label}; from one value to the next " + _interval(
         slope, percent=rate
     )
-    upward = _sign(slope)
+    upward = slope.sign
     agrees = None if upward is None else upward is rising
     return Finding(agrees, sentence, {"first": first.spread.mean, "last": last.spread.mean, "slope": slope.mean})
 
 
 def _some_everywhere(results: StudyResults, good: StudyCurve) -> Finding | None:
-    beyond = {point.label: _beyond_chance(results, good.panel, point) for point in good.points}
-    signs = {label: _sign(above) for label, above in beyond.items()}
+    beyond = {point.label: _beyond_chance(point) for point in good.points}
+    signs = {label: above.sign for label, above in beyond.items()}
     shown = ", ".join(f"{point.label}: {_count(point)}" for point in good.points)
     numbers = {f"above chance at {label}": above.mean for label, above in beyond.items()}
-    none = [label for label, above in beyond.items() if signs[label] is False or above.high == above.mean == 0]
+    none = [label for label, above in beyond.items() if signs[label] is False or above.surely_below(_NOTHING)]
     unsure = [label for label in beyond if signs[label] is None and label not in none]
     if none:
         return Finding(False, f"not above the chance level at {', '.join(none)}; {shown}", numbers)
     if unsure:
-        return Finding(None, f"not surely above the chance level at {', '.join(unsure)}; {shown}", numbers)
+        reasons = ", ".join(dict.fromkeys(why for label in unsure if (why := beyond[label].undecided)))
+        why = f" ({reasons})" if reasons else ""
+        return Finding(None, f"not surely above the chance level at {', '.join(unsure)}{why}; {shown}", numbers)
     if lost := [point.label for point in good.points if not _holds_with_the_other_window(point)]:
         where = f"with the other SSIM window not above its chance level at {', '.join(lost)}"
         return Finding(None, f"above the chance level everywhere, but {where}; {shown}", numbers)
@@ -181,7 +186,7 @@ def _below_reference(results: StudyResults, good: StudyCurve) -> Finding | None:
         return None
     reference = share.references[0]
     lacks = {point.label: _gain(reference, point) for point in share.points}
-    signs = [_sign(lack) for lack in lacks.values()]
+    signs = [lack.sign for lack in lacks.values()]
     shown = ", ".join(f"{point.label}: {_percent(point)}" for point in share.points)
     agrees = True if all(signs) else False if False in signs else None
     sentence = (
@@ -195,10 +200,8 @@ def _reference_fails(results: StudyResults, good: StudyCurve) -> Finding | None:
     if not good.references:
         return None
     reference = good.references[0]
-    above = _beyond_chance(results, good.panel, reference)
-    agrees = None if above.low is None or above.high is None else True if above.high < _NOTHING else None
-    if _sign(above):
-        agrees = False
+    above = _beyond_chance(reference)
+    agrees = False if above.sign else True if above.surely_below(_NOTHING) else None
     sentence = f"{_count(reference)} at {reference.label}, {_interval(above)} above the chance level"
     return Finding(agrees, sentence, {"above chance": above.mean})
 
@@ -215,8 +218,8 @@ def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | Non
     low = min(error.points, key=lambda point: point.spread.mean)
     high = max(error.points, key=lambda point: point.spread.mean)
     span = _gain(high, low)
-    agrees = None if span.low is None or span.high is None else True if span.high < _STEADY else None
-    if span.low is not None and span.low >= _STEADY:
+    agrees = True if span.surely_below(_STEADY) else None
+    if not span.undecided and span.low is not None and span.low >= _STEADY:
         agrees = False
     sentence = (
         f"test error from {_percent(low)} at {low.label} to {_percent(high)} at {high.label}; difference "
@@ -225,12 +228,16 @@ def _test_error_steady(results: StudyResults, good: StudyCurve) -> Finding | Non
     return Finding(agrees, sentence, {"low": low.spread.mean, "high": high.spread.mean, "span": span.mean})
 
 
-def _beyond_chance(results: StudyResults, panel: str, point: CurvePoint) -> Spread:
-    """The count less its chance level, the highest of its controls, model by model."""
-    above = []
-    for row, good in zip(point.rows, point.spread.values, strict=True):
-        above.append(good - max(_controls(row), default=0.0))
-    return spread(above)
+def _beyond_chance(point: CurvePoint) -> Spread:
+    """The count less its chance level, model by model."""
+    goods = point.spread.values
+    above = spread([good - (row.chance or 0.0) for row, good in zip(point.rows, goods, strict=True)])
+    if above.undecided != ALIKE or len(set(goods)) > 1 or not point.of:
+        return above
+    # Of one model: others may have been trained on the same images, so more models are not more trials.
+    images = exact_interval(int(goods[0]), point.of)
+    chance = goods[0] - above.mean
+    return replace(above, low=images.low * point.of - chance, high=images.high * point.of - chance, undecided="")
 
 
 def _holds_with_the_other_window(point: CurvePoint) -> bool:
@@ -241,13 +248,6 @@ def _holds_with_the_other_window(point: CurvePoint) -> bool:
 
 def _gain(point: CurvePoint, over: CurvePoint) -> Spread:
     return difference(point.spread.values, over.spread.values)
-
-
-def _sign(found: Spread) -> bool | None:
-    """True where the whole interval is above 0, False where it is below; None where it holds 0 or there is none."""
-    if found.low is None or found.high is None or found.low <= 0 <= found.high:
-        return None
-    return found.low > 0
 
 
 def _comparable(results: StudyResults, good: StudyCurve) -> StudyCurve:
@@ -262,15 +262,11 @@ def _count(point: CurvePoint) -> str:
     found = [value for row in point.rows if (value := row.value(Measure.GOOD)) is not None]
     shares = [value for row in point.rows if (value := row.value(Measure.SHARE)) is not None]
     notes = [f"{fmean(shares):.0%}"] if shares else []
-    if any(_controls(row) for row in point.rows):
-        notes.append(f"chance level {fmean(max(_controls(row), default=0.0) for row in point.rows):.3g}")
+    if point.chance is not None:
+        notes.append(f"chance level {point.chance:.3g}")
     said = f" ({', '.join(notes)})" if notes else ""
     planar = all("of" in row.numbers and "control_mean_image" not in row.numbers for row in point.rows)
     return f"{spread(found, point.of)} of {point.of} {'points' if planar else 'images'}{said}"
-
-
-def _controls(row: StudyRow) -> list[float]:
-    return [value for measure in CONTROLS if (value := row.value(measure)) is not None]
 
 
 def _percent(point: CurvePoint) -> str:
@@ -284,8 +280,9 @@ def _interval(found: Spread, *, percent: bool = False) -> str:
         return f"{value:+.1%}" if percent else f"{value:+.3g}"
 
     if found.low is None or found.high is None:
-        return f"{show(found.mean)} (one seed, so no interval)"
-    return f"{show(found.mean)} ({show(found.low)} to {show(found.high)})"
+        return f"{show(found.mean)} ({ONE_SEED})"
+    why = f"; {found.undecided}, so not decided" if found.undecided else ""
+    return f"{show(found.mean)} ({show(found.low)} to {show(found.high)}{why})"
 
 
 _CHECKS: dict[Check, Callable[[StudyResults, StudyCurve], Finding | None]] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from recon_core.analysis.defences import Defence, DefenceNames, Defences, defences
-from recon_core.analysis.studies import Spread
+from recon_core.analysis.studies import ONE_SEED, Spread
 from recon_core.studies.results import StudyResults
 
 NOT_TRIED = (
@@ -127,17 +127,17 @@ def _percent(value: Spread) -> str:
 
 
 def _below(change: Spread | None) -> bool:
-    return change is not None and change.high is not None and change.high < 0
+    return change is not None and change.sign is False
 
 
 def _above(change: Spread | None) -> bool:
-    return change is not None and change.low is not None and change.low > 0
+    return change is not None and change.sign is True
 
 
 def _judged(change: Spread | None, less: str, more: str) -> str:
     """In words, from the interval of the difference."""
-    if change is None or change.low is None:
-        return "measured once, so no interval"
+    if change is None or change.undecided:
+        return f"not judged: {ONE_SEED if change is None else change.undecided}"
     if _below(change):
         return f"{less} beyond the spread of the seeds"
     return (

@@ -228,7 +228,7 @@ def _count_caption(store: RunStore, results: StudyResults) -> str:
     said = "" if settings is None else f"{conditions(settings, threshold_of(results))}; "
     seeds = len(results.plan.seeds)
     bars = f"bars: 95% interval of the mean over {seeds} seeds; " if seeds > 1 else "one seed; "
-    return f"{said}{bars}dotted: chance levels"
+    return f"{said}{bars}dotted: controls; the largest is the chance level"
 
 
 def _joined(curves: list[StudyCurve]) -> pd.DataFrame:

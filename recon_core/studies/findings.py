@@ -187,17 +187,25 @@ def _chance_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str
         Measure.UNTRAINED: "an untrained network",
         Measure.NON_MEMBERS: "held-out images",
     }
-    known = []
+    known: list[str] = []
+    shares = results.sizes_vary(panel)
+
+    def said(values: list[float]) -> str:
+        mean = statistics.fmean(values)
+        return f"{mean:.1%}" if shares else f"{mean:.3g}"
+
+    known: list[str] = []
     for control in results.controls(panel):
         at = control.at(best.label)
-        if at is None:
-            continue
-        shares = [value for row in at.rows if (value := row.share(control.measure)) is not None]
-        share = f" ({statistics.fmean(shares):.1%})" if shares and results.sizes_vary(panel) else ""
-        known.append(f"{names[control.measure]} {at.spread.mean:.3g}{share}")
-    said = f"Chance level there: {', '.join(known)}." if known else "No chance level was measured."
+        if at is not None:
+            read = (row.share(control.measure) if shares else row.value(control.measure) for row in at.rows)
+            known.append(f"{names[control.measure]} {said([value for value in read if value is not None])}")
+    levels = [row.chance / (row.numbers["of"] if shares else 1) for row in best.rows if row.chance is not None]
+    sentence = (
+        f"Chance level there: {said(levels)} ({', '.join(known)})." if levels else "No chance level was measured."
+    )
     other = _other_window(best)
-    return f"{said} {other}" if other else said
+    return f"{sentence} {other}" if other else sentence
 
 
 def _other_window(point: CurvePoint) -> str:

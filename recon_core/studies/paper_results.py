@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import torch
 from PIL import Image, ImageDraw
 
-from recon_core.analysis.studies import CONTROLS, Measure, StudyRow
+from recon_core.analysis.studies import Measure, StudyRow
 from recon_core.config import parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.plots.files import write_pngs
@@ -35,6 +36,7 @@ from recon_core.studies.paper_figures import OURS, PAPER_FIGURES, PaperFigure
 from recon_core.studies.results import StudyResults, attack_text, study_results, threshold_of
 from recon_core.studies.results_book import (
     BEST_PAIRS,
+    RULES,
     AnswerKey,
     AnswerVerdict,
     Book,
@@ -50,6 +52,9 @@ from recon_core.studies.results_book import (
 from recon_core.studies.results_files import BOOK
 from recon_core.studies.results_page import markdown, page_html
 from recon_core.studies.study import StudyConfig
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _VERSIONS = ("afterimage", "torch")  # whose counts may differ
 _OWN_FIGURES = ("good", "images", "tradeoff")
@@ -105,6 +110,7 @@ def read_answer(store: RunStore, run_id: str) -> StudyAnswer:
         panels=results.panels,
         verdicts=tuple(judged),
         numbers=tuple(_numbers(store, results)),
+        rules=RULES,
     )
 
 
@@ -146,7 +152,7 @@ def _numbers(store: RunStore, results: StudyResults) -> Iterator[NumbersRow]:
                 good_low=point.spread.low,
                 good_high=point.spread.high,
                 of=point.of,
-                chance=max((_mean(point.rows, str(measure)) or 0.0) for measure in CONTROLS),
+                chance=point.chance or 0.0,
                 other_good=_mean(point.rows, "other_good"),
                 other_chance=_mean(point.rows, "other_chance"),
                 best_pairs_good=fmean(found for found, _ in best) if best else None,
@@ -192,7 +198,7 @@ def write_results(store: RunStore, target: Path, *, draw: bool = True, beside: S
 
     Studies that the store has are read from it. Others are carried over from the book that is there; what neither has
     comes from those in the folders `beside`. Without `draw`, and where there is no browser, a study that was not drawn
-    before goes without figures.
+    before goes without figures, and no file is deleted.
     """
     if target.suffix not in (".md", ".html"):
         raise InputError(f"results are written as .md or .html, got {target.name!r}; e.g. --to docs/results.md")
@@ -218,9 +224,10 @@ def write_results(store: RunStore, target: Path, *, draw: bool = True, beside: S
         text = markdown(book, entries, _costs(store, book), folder.name, carried)
         write_book(folder, book)
         kept = {picture.file for answer in book.answers for picture in answer.pictures}
-        for old in folder.glob("*.png"):
-            if old.name not in kept:
-                old.unlink()
+        if draw and missing is None:  # else a figure that is not shown now may be all there is of it
+            for old in folder.glob("*.png"):
+                if old.name not in kept:
+                    old.unlink()
         page = text if target.suffix == ".md" else page_html(text, target.parent)
         target.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -247,7 +254,7 @@ def _draw(
 ) -> tuple[dict[AnswerKey, StudyAnswer], str | None]:
     """The same answers with their pictures, and why some have none."""
     pictures: dict[AnswerKey, list[Picture]] = {}
-    figures = {}
+    figures: dict[Path, go.Figure] = {}
     earlier = {(one.origin.run_id, picture.file) for one in before.answers for picture in one.pictures}
     for key, answer in answers.items():
         wanted = {kind for entry in results_entries() if entry.study == key.study for kind in entry.figures}
@@ -258,19 +265,22 @@ def _draw(
             path = folder / f"{key.study}-{key.size}-{item.name}.png"
             if item.strips:
                 _sheet(item.strips).save(path, format="PNG", optimize=True)
-            elif item.figure is not None and draw:
+            elif item.figure is not None:
                 figures[path] = without_title(item.figure)
-            elif (answer.origin.run_id, path.name) not in earlier:
-                continue
             pictures[key].append(Picture(name=item.name, file=path.name, heading=item.heading))
-    missing = write_pngs(figures) if draw else "figures were not asked for"
+    missing = write_pngs(figures) if draw else "figures were not drawn; those drawn before of the same runs are kept"
     for path in figures:
         if path.exists() and missing is None:
             _in_few_colours(path)
+
+    def shown(key: AnswerKey, picture: Picture) -> bool:
+        """Not a figure that was drawn of another run."""
+        path = folder / picture.file
+        fresh = path not in figures or missing is None or (answers[key].origin.run_id, path.name) in earlier
+        return fresh and path.exists()
+
     return {
-        key: answers[key].model_copy(
-            update={"pictures": tuple(picture for picture in found if (folder / picture.file).exists())}
-        )
+        key: answers[key].model_copy(update={"pictures": tuple(one for one in found if shown(key, one))})
         for key, found in pictures.items()
     }, missing
 

@@ -7,19 +7,30 @@ hand has is read anew, everything else is carried over as it stands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recon_core.analysis.studies import Spread
+from recon_core.analysis.studies import ALIKE, FEWEST_SEEDS, TWO_SEEDS, Spread
 from recon_core.config import Frozen, parse_config
 from recon_core.errors import AfterimageError, InputError
 from recon_core.store.files import read_object, write_json
-from recon_core.studies.catalogue import StudySize
+from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.plan import Check
 from recon_core.studies.results_files import BOOK
 
 _SIZES = list(StudySize)
+RULES = 2
+"""How studies are judged today, see `StudyAnswer.rules`."""
+_SEEDS_OF_ONE_VALUE = (
+    Check.MARGIN_RISES_TOO,
+    Check.SOME_EVERYWHERE,
+    Check.BELOW_REFERENCE,
+    Check.REFERENCE_FAILS,
+    Check.TEST_ERROR_STEADY,
+)
+_NO_WIDTH = re.compile(r"\(([+-]\S+) to \1\)")
 BEST_PAIRS = 30
 """As many pairs as the authors' released notebooks show."""
 
@@ -134,6 +145,24 @@ class StudyAnswer(Frozen):
     verdicts: tuple[AnswerVerdict, ...]
     numbers: tuple[NumbersRow, ...]
     pictures: tuple[Picture, ...] = ()
+    rules: int = 1
+    """By 1, intervals of two seeds or without width decided, and `chance` was the largest of the controls' means.
+    By 2 they decide nothing, and `chance` is the mean of the models' chance levels."""
+
+    def judged(self) -> tuple[AnswerVerdict, ...]:
+        """Its verdicts; of older rules, what these numbers would not decide today is not decided."""
+        return self.verdicts if self.rules >= RULES else tuple(map(self._judged_again, self.verdicts))
+
+    def _judged_again(self, verdict: AnswerVerdict) -> AnswerVerdict:
+        seeds = [row.seeds for row in self.numbers if row.panel == verdict.panel]
+        by_text = {claim.text: claim.check for claim in CATALOGUE[self.study].claims} if self.study in CATALOGUE else {}
+        # Slopes, and differences of many values at once, pool the seeds of all values.
+        alone = (verdict.check or by_text.get(verdict.claim)) in _SEEDS_OF_ONE_VALUE
+        few = alone and min(seeds, default=0) < FEWEST_SEEDS
+        if verdict.agrees is None or not (few or _NO_WIDTH.search(verdict.sentence)):
+            return verdict
+        why = f"{TWO_SEEDS if few else ALIKE}, so not decided"
+        return verdict.model_copy(update={"agrees": None, "sentence": f"{verdict.sentence}; {why}"})
 
     @property
     def key(self) -> AnswerKey:

@@ -11,19 +11,27 @@ from pathlib import Path
 from recon_core.studies.catalogue import CATALOGUE, StudySize
 from recon_core.studies.costs import duration_text
 from recon_core.studies.paper_figures import OURS, PAPERS, PaperFigure
-from recon_core.studies.results_book import NUMBER_COLUMNS, AnswerKey, AnswerVerdict, Book, StudyAnswer
+from recon_core.studies.results_book import NUMBER_COLUMNS, RULES, AnswerKey, AnswerVerdict, Book, StudyAnswer
 
 MARKS = {True: "✓ agrees", False: "✗ does not agree", None: "? not decided"}
 NOT_RUN = "Not run yet"
 _CARRIED = "Carried over from an earlier build: its runs are not in the store that this page was built from."
+_OLDER_RULES = "Its chance levels are older: the largest of the controls' means over the seeds."
 _ABOUT = (
     "Every figure and table of Haim et al. (2022) and Buzaglo et al. (2023), beside ours. Built from finished studies "
     "by `python -m recon_core results`; nothing here is written by hand, and `results.json` beside the pictures holds "
-    "the same as data. A claim agrees only where the 95% interval over seeds says so, so with one seed nothing is "
-    "decided. Good is SSIM above 0.4 with the 11x11 window; the other window is the 3x3 one, with which the papers' "
+    "the same as data.\n\n"
+    "A claim agrees only where the 95% interval over seeds says so. An interval of one or two seeds, or without width "
+    "because all seeds gave the same number, decides nothing; a count that all seeds agree on is held against its "
+    "chance level by the exact binomial interval of one model's images. The chance level of a model is the largest of "
+    "its controls (mean image, untrained network, held-out images as a share); tables and sentences give its mean over "
+    "the seeds. Good is SSIM above 0.4 with the 11x11 window; the other window is the 3x3 one, with which the papers' "
     "code counts. Our attack knows that edges of images are sparse, which the papers' attack does not, so counts may "
-    "be higher than theirs. Any run named here is shown by `python -m recon_core runs show RUN` in the store that made "
-    "it, and made again by the command beside it."
+    "be higher than theirs.\n\n"
+    "From a number to its runs: each row of a table names its match runs, one for each seed. In the store that made "
+    "them, `python -m recon_core runs show RUN` gives a run's command, and the attack and the model it was made from. "
+    "In another store the study's command makes them again, with `--only VALUE` (and `--panel PANEL`) those of one "
+    "row. The numbers in a claim's sentence are those of the table of that study."
 )
 _SIZES = {
     StudySize.QUICK: "small enough for minutes on two cores",
@@ -83,6 +91,7 @@ class _Page:
         # Books from before attacks had a version name the recipe alone.
         attack = origin.attack if "version" in origin.attack else f"attack {origin.attack}, version not recorded"
         carried = f" {_CARRIED}" if answer.key in self._carried else ""
+        carried += f" {_OLDER_RULES}" if answer.rules < RULES else ""
         judged = _verdicts(answer, entry)
         lines = [
             f"**Ours, size {origin.size}** ({_SIZES[origin.size]}). `{origin.command}`, run "
@@ -133,7 +142,7 @@ def _verdicts(answer: StudyAnswer, entry: PaperFigure) -> list[AnswerVerdict]:
     by_text = {claim.text: claim.check for claim in CATALOGUE[answer.study].claims}
     return [
         verdict
-        for verdict in answer.verdicts
+        for verdict in answer.judged()
         if entry.checks is None or (verdict.check or by_text.get(verdict.claim)) in entry.checks
     ]
 

@@ -86,7 +86,7 @@ def test_one_seed_judges_nothing() -> None:
     found = defences(StudyTable((row("none", 0, 30, 0.2), row("noise", 0, 2, 0.2))), "", NAMES)
     assert found is not None
     assert "no difference is judged" in tradeoff_finding(found)
-    assert "measured once, so no interval" in advice(found)[0]
+    assert "not judged: one seed, so no interval" in advice(found)[0]
 
 
 def test_without_a_model_without_defence_there_is_nothing_to_compare() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recon_core.errors import InputError
+from recon_core.matching.controls import chance_level
 from recon_core.store import RunStore
 from recon_core.studies.catalogue import CATALOGUE
 from recon_core.studies.claims import verdicts
@@ -17,7 +18,17 @@ from recon_core.studies.paper_figures import NUMBERS, OURS, PAPER_FIGURES, PAPER
 from recon_core.studies.paper_results import finished_studies, results_entries, write_results
 from recon_core.studies.plan import Check
 from recon_core.studies.results import study_results
-from recon_core.studies.results_book import BEST_PAIRS, AnswerKey, Book, read_book, write_book
+from recon_core.studies.results_book import (
+    BEST_PAIRS,
+    RULES,
+    AnswerKey,
+    AnswerVerdict,
+    Book,
+    Picture,
+    StudyAnswer,
+    read_book,
+    write_book,
+)
 from recon_core.studies.results_files import BOOK, default_target, shipped_folder
 from recon_core.studies.results_page import MARKS, NOT_RUN
 from recon_core.studies.study import StudyConfig, create_study
@@ -97,11 +108,17 @@ def test_every_number_is_one_of_the_store(built: tuple[RunStore, str], page: Pat
 
         assert row["good"].split(" ")[0] == f"{mean([count['good'] for count in counts]):.3g}"
         assert int(row["of"]) == counts[0]["of"] == 10
-        controls = [
-            mean([count[name] for count in counts])
-            for name in ("control_mean_image", "control_untrained", "non_members")
+        chances = [
+            chance_level(
+                count["of"],
+                mean_image=count["control_mean_image"],
+                untrained=count["control_untrained"],
+                held_out=count["non_members"],
+                held_out_of=count["non_members_of"],
+            )
+            for count in counts
         ]
-        assert row["chance level"] == f"{max(controls):.3g}"
+        assert row["chance level"] == f"{mean(chances):.3g}"
         assert row["good, other SSIM window"] == f"{mean([count['other']['good'] for count in counts]):.3g}"
         assert row["chance level, other window"] == f"{mean([count['other']['chance'] for count in counts]):.3g}"
         pairs = [match.tensors("match")["ssim"].sort(descending=True).values[:BEST_PAIRS] for match in matches]
@@ -235,6 +252,47 @@ def test_a_carried_study_gives_way_to_one_with_as_many_models_only(
     write_results(RunStore(tmp_path / "empty"), tmp_path / "new.md", draw=False, beside=[tmp_path / "results"])
     assert [one.origin.run_id for one in read_book(tmp_path / "new").answers] == [built[1]]
     assert (tmp_path / "new" / "weight-decay-quick-images.png").is_file()
+
+
+def test_without_drawing_no_figure_is_deleted_and_none_of_another_run_shown(
+    built: tuple[RunStore, str], tmp_path: Path
+) -> None:
+    target, folder = tmp_path / "results.md", tmp_path / "results"
+    write_results(built[0], target, draw=False)
+    (answer,) = read_book(folder).answers
+    drawn = folder / "weight-decay-quick-good.png"
+    drawn.write_bytes(b"drawn before")
+    pictures = (Picture(name="good", file=drawn.name, heading="Counts"), *answer.pictures)
+    theirs = answer.origin.model_copy(update={"run_id": "study-20250101-aaaaaa"})
+    for origin, shown in ((answer.origin, True), (theirs, False)):
+        write_book(folder, Book(answers=(answer.model_copy(update={"origin": origin, "pictures": pictures}),)))
+        written = write_results(built[0], target, draw=False)
+        assert drawn.read_bytes() == b"drawn before"
+        assert (drawn.name in target.read_text(encoding="utf-8")) is shown
+        assert (drawn in written.pictures) is shown
+
+
+def test_what_two_seeds_decided_in_an_older_book_is_not_decided_today(
+    built: tuple[RunStore, str], tmp_path: Path
+) -> None:
+    write_results(built[0], tmp_path / "results.md", draw=False)
+    (answer,) = read_book(tmp_path / "results").answers
+    assert answer.rules == RULES
+    assert {row.seeds for row in answer.numbers} == {2}
+    claimed = [
+        (Check.SOME_EVERYWHERE, "above the chance level everywhere"),
+        (Check.GROWS, "from one value to the next +3 (+1 to +5)"),
+        (Check.GROWS, "from one value to the next +3 (+3 to +3)"),
+    ]
+    judged = [AnswerVerdict(claim="said so", panel="", agrees=True, sentence=said, check=check)
+              for check, said in claimed]  # fmt: skip
+    values = answer.model_copy(update={"verdicts": tuple(judged)}).model_dump(mode="json")
+    assert [one.agrees for one in StudyAnswer.model_validate(values).judged()] == [True, True, True]
+    del values["rules"]  # as it was written before
+    few, slope, alike = StudyAnswer.model_validate(values).judged()
+    assert (few.agrees, slope.agrees, alike.agrees) == (None, True, None)
+    assert few.sentence == "above the chance level everywhere; fewer than 3 seeds, so not decided"
+    assert alike.sentence.endswith("(+3 to +3); all seeds alike, so not decided")
 
 
 def test_a_book_that_cannot_be_read_is_a_sentence(store: RunStore, tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def results_of(*rows: StudyRow) -> StudyResults:
     return StudyResults("study-1", plan, RunState.DONE, StudyTable(rows))
 
 
-def decay_results(counts: dict[str, tuple[int, ...]], margin: dict[str, int] | None = None) -> StudyResults:
+def decay_results(counts: dict[str, tuple[int, ...]], margin: dict[str, tuple[int, ...]] | None = None) -> StudyResults:
     rows = [
-        row(point, seed, reference=point == "small start", good=good, on_margin=(margin or {}).get(point, 40))
+        row(point, seed, reference=point == "small start", good=good, on_margin=margin[point][seed] if margin else 40)
         for point, goods in counts.items()
         for seed, good in enumerate(goods)
     ]
@@ -107,6 +107,13 @@ def claim(check: Check) -> PaperClaim:
     return PaperClaim(text="said so", check=check)
 
 
+def errors_of(none: tuple[float, ...], one: tuple[float, ...]) -> StudyResults:
+    return results_of(
+        *(row(at, seed, good=1, test_error=error) for at, errors in (("none", none), ("1", one))
+          for seed, error in enumerate(errors))
+    )  # fmt: skip
+
+
 CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (
         Check.RISES_SOMEWHERE,
@@ -124,10 +131,15 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (  # More images came back of the larger training set, and a smaller share of it.
         Check.RISES_SOMEWHERE,
         results_of(
-            *(row(at, seed, good=good, of=of) for at, good, of in (("none", 10, 20), ("1", 20, 100)) for seed in (0, 1))
+            *(
+                row(at, seed, good=good, of=of)
+                for at, good, of in (("none", 10, 20), ("1", 20, 100))
+                for seed in (0, 1)
+            ),
+            row("none", 2, good=11, of=20),
         ),
         False,
-        r"of 20 images \(50%, chance level 2\) at none; 0 of 1 other.*of 100 images \(20%.*difference -30.0% \(",
+        r"of 20 images \(52%, chance level 2\) at none; 0 of 1 other.*of 100 images \(20%.*difference -31.7% \(",
     ),
     (Check.RISES_SOMEWHERE, decay_results({"none": (0, 20), "0.1": (12, 14)}), None, r"difference \+3 \(-"),
     (Check.RISES_SOMEWHERE, decay_results({"none": (1,), "0.1": (40,)}), None, "one seed, so no interval"),
@@ -143,61 +155,95 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         True,
         r"2 of 2 other values have fewer, 1 of them surely, the fewest 5.5 .*at 1; difference -25 \(",
     ),
-    (Check.FALLS_SOMEWHERE, decay_results({"none": (5, 5), "0.1": (7, 7)}), False, "0 of 1 other values have fewer"),
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (5, 6), "0.1": (9, 9)}), False, "0 of 1 other values have fewer"),
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (9, 9), "0.1": (5, 5)}), None, "all seeds alike, so not decided"),
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (90, 91), "0.1": (5,)}), None, "fewer than 3 seeds, so not"),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (30,), "0.1": (4,)}), None, "one seed, so no interval"),
     (
         Check.MARGIN_RISES_TOO,
-        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 30, "0.1": 45}),
+        decay_results({"none": (1, 1, 1), "0.1": (9, 9, 9)}, {"none": (30, 30, 31), "0.1": (45, 45, 45)}),
         True,
-        "at 0.1, where most images are reconstructed, 45.*against 30",
+        "at 0.1, where most images are reconstructed, 45.*against 30.3",
     ),
     (
         Check.MARGIN_RISES_TOO,
-        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 45, "0.1": 45}),
+        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": (30, 31), "0.1": (45, 45)}),
+        None,
+        "fewer than 3 seeds, so not decided",
+    ),
+    (
+        Check.MARGIN_RISES_TOO,
+        decay_results({"none": (1, 1, 1), "0.1": (9, 9, 9)}, {"none": (30, 30, 30), "0.1": (45, 45, 45)}),
+        None,
+        r"difference \+15 \(\+15 to \+15; all seeds alike, so not decided\)",
+    ),
+    (
+        Check.MARGIN_RISES_TOO,
+        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": (45, 45), "0.1": (45, 45)}),
         None,
         "45.*against 45",
     ),
     (
         Check.MARGIN_RISES_TOO,
-        decay_results({"none": (1, 1), "0.1": (9, 9)}, {"none": 45, "0.1": 40}),
+        decay_results({"none": (1, 1, 1), "0.1": (9, 9, 9)}, {"none": (45, 45, 46), "0.1": (40, 40, 40)}),
         False,
-        r"difference -5 \(-5 to -5\)",
+        r"difference -5.33 \(-",
     ),
     (Check.MARGIN_RISES_TOO, decay_results({"none": (9, 9), "0.1": (1, 1)}), None, "the question does not arise"),
     (Check.MARGIN_RISES_TOO, decay_results({"none": (9, 9)}), None, "too few"),
     (Check.GROWS, decay_results({"none": (1, 2), "0.1": (3, 4), "1": (6, 6)}), True, r"to the next \+2.25 \(\+"),
     (Check.GROWS, decay_results({"none": (1, 9), "0.1": (3, 3), "1": (9, 2)}), None, r"to the next \+0.25 \(-"),
     (Check.GROWS, decay_results({"none": (1,), "0.1": (3,), "1": (9,)}), None, "one seed"),
-    (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), False, r"to the next -1 \("),
-    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), True, r"to the next -1 \("),
+    (Check.GROWS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 0)}), False, r"to the next -1.25 \("),
+    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 0)}), True, r"to the next -1.25 \("),
+    (Check.FALLS, decay_results({"none": (3, 3), "0.1": (2, 2), "1": (1, 1)}), None, "all seeds alike, so not decided"),
+    (Check.FALLS, decay_results({"none": (30, 31), "0.1": (1,)}), None, "fewer than 3 seeds, so not decided"),
     (Check.SHARE_FALLS, decay_results({"none": (30, 31), "0.1": (10, 10)}), True, "61.0% at none, 20.0% at 0.1"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3), "0.1": (9, 9)}), True, "above the chance level everywhere"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 9), "0.1": (9, 9)}), None, "not surely above .* at none;"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (9,), "0.1": (9,)}), None, "not surely above"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (8, 8, 9), "0.1": (49, 49, 49)}), True, "above the chance .*where"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 9, 9), "0.1": (9, 9, 8)}), None, "not surely above .* at none;"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (9, 9), "0.1": (9, 8)}), None, r"none, 0.1 \(fewer than 3 seeds\);"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (9,), "0.1": (9,)}), None, "not surely above .*one seed"),
+    # 3 of 50 images are few, whatever the seeds say: the exact interval of that share begins at 1.25%.
+    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3, 3), "0.1": (9, 9, 8)}), None, "not surely above .* at none;"),
     (
         Check.SOME_EVERYWHERE,
-        decay_results({"none": (2, 2), "0.1": (9, 9)}),
+        decay_results({"none": (2, 2, 1), "0.1": (9, 9, 8)}),
+        None,
+        "not surely above the chance level at none;",
+    ),
+    (
+        Check.SOME_EVERYWHERE,
+        decay_results({"none": (0, 0, 1), "0.1": (9, 9, 8)}),
         False,
         "not above the chance level at none",
     ),
-    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 9)}), True, "18.0% of .* small start"),
-    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (9, 9)}), None, "18.0% of .* small start"),
-    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9), "small start": (2, 2)}), False, "4.0% of .* small start"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 2)}), True, r"\+0 \(.*above the chance"),
-    (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (8, 8)}), False, r"\+6 \(.*above the chance"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2, 3), "small start": (9, 9, 9)}), True, "18.0% of .* small st"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (2, 2), "small start": (9, 8)}), None, "fewer than 3 seeds, so not"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9, 9), "small start": (9, 9, 9)}), None, "18.0% .*seeds alike"),
+    (Check.BELOW_REFERENCE, decay_results({"none": (9, 9, 8), "small start": (2, 2, 2)}), False, "4.0% of .* small st"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9,), "small start": (0, 1, 0)}), True, r"-1.67 \(.*above the cha"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9,), "small start": (0, 0)}), None, "fewer than 3 seeds, so not"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9,), "small start": (8, 8, 9)}), False, r"\+6.33 \(.*above the"),
+    (Check.REFERENCE_FAILS, decay_results({"none": (9,), "small start": (20, 20, 20)}), False, r"\+18 \(\+11.* above"),
     (Check.REFERENCE_FAILS, decay_results({"none": (9, 9), "small start": (2, 8)}), None, "above the chance"),
     (Check.REFERENCE_FAILS, decay_results({"none": (9, 9)}), None, "too few"),
     (
         Check.TEST_ERROR_STEADY,
-        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.3)) for seed in (0, 1))),
+        errors_of(none=(0.2, 0.21, 0.2), one=(0.3, 0.3, 0.3)),
         False,
-        r"from 20.0% at none to 30.0% at 1; difference \+10.0%",
+        r"from 20.3% at none to 30.0% at 1; difference \+9.7%",
     ),
     (
         Check.TEST_ERROR_STEADY,
-        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.23)) for seed in (0, 1))),
+        errors_of(none=(0.2, 0.201, 0.2), one=(0.23, 0.23, 0.23)),
         True,
         r"difference \+3.0%",
+    ),
+    (
+        Check.TEST_ERROR_STEADY,
+        errors_of(none=(0.2, 0.2, 0.2), one=(0.2, 0.2, 0.2)),
+        None,
+        "all seeds alike, so not decided",
     ),
     (
         Check.TEST_ERROR_STEADY,
@@ -208,15 +254,15 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (Check.TEST_ERROR_STEADY, decay_results({"none": (1, 1), "1": (1, 1)}), None, "too few"),
     (
         Check.TEST_ERROR_FALLS,
-        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.3), ("1", 0.2)) for seed in (0, 1))),
+        errors_of(none=(0.3, 0.3), one=(0.2, 0.21)),
         True,
-        r"30.0% at none, 20.0% at 1; from one value to the next -10.0%",
+        r"30.0% at none, 20.5% at 1; from one value to the next -9.5%",
     ),
     (
         Check.TEST_ERROR_FALLS,
-        results_of(*(row(at, seed, good=1, test_error=e) for at, e in (("none", 0.2), ("1", 0.3)) for seed in (0, 1))),
+        errors_of(none=(0.2, 0.21), one=(0.3, 0.3)),
         False,
-        r"20.0% at none, 30.0% at 1; from one value to the next \+10.0%",
+        r"20.5% at none, 30.0% at 1; from one value to the next \+9.5%",
     ),
 ]
 
@@ -274,12 +320,31 @@ def test_a_count_that_only_one_window_has_is_not_decided() -> None:
     """Digits: many good ones with the 11x11 window, none with the papers' 3x3 one."""
 
     def verdict(other: int) -> Verdict:
-        rows = [row(at, seed, good=30, other_good=other, other_chance=1) for at in ("0.1", "1") for seed in (0, 1)]
+        rows = [row(at, seed, good=30, other_good=other, other_chance=1) for at in ("0.1", "1") for seed in (0, 1, 2)]
         return judge(results_of(*rows), claim(Check.SOME_EVERYWHERE), "")
 
     assert verdict(20).agrees is True
     assert verdict(0).agrees is None
     assert "with the other SSIM window not above its chance level at 0.1, 1" in verdict(0).sentence
+
+
+def test_the_chance_level_is_each_models_largest_control_on_average() -> None:
+    """Of one model the mean image, 5; of the other held-out images, 4 of 25, so 8 of 50. No control alone says 6.5."""
+    models = (
+        row("0.1", 0, good=30, control_mean_image=5, control_untrained=0, non_members=1, non_members_of=25),
+        row("0.1", 1, good=32, control_mean_image=1, control_untrained=0, non_members=4, non_members_of=25),
+    )
+    assert [model.chance for model in models] == [5, 8]
+    results = results_of(*models)
+    found = results.curve("", Measure.GOOD)
+    assert found is not None
+    assert found.points[0].chance == 6.5
+    assert "Chance level there: 6.5 (the mean image alone 3," in count_finding(results, "")
+    verdict = judge(results, claim(Check.SOME_EVERYWHERE), "")
+    assert "chance level 6.5" in verdict.sentence
+    assert verdict.numbers == {"above chance at 0.1": 24.5}
+    nothing = StudyRow("c", "", "1", 1.0, False, 0, "done", "", {}, {"of": 50, "good": 3})
+    assert nothing.chance is None
 
 
 def test_every_check_is_tried() -> None:
@@ -298,15 +363,15 @@ def test_findings_say_numbers_and_chance_level() -> None:
     results = decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)})
     text = count_finding(results, "")
     assert text.startswith("Most images are reconstructed at 0.1: 21 (95% interval")
-    assert "fewest at 1: 5 (95% interval 5 to 5) of 50" in text
+    assert "fewest at 1: 5 (all seeds alike) of 50" in text
     assert "The best value has no more than that." in text
-    assert "the mean image alone 1, an untrained network 2, held-out images 0" in text
+    assert "Chance level there: 2 (the mean image alone 1, an untrained network 2, held-out images 0)." in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
     sizes = results_of(row("0.1", 0, good=10, of=20), row("1", 0, good=20, of=100, control_untrained=7))
     assert count_finding(sizes, "").startswith(
         "The largest share of images is reconstructed at 0.1: 50.0% (10 of 20); the smallest at 1: 20.0% (20 of 100)."
     )
-    assert "an untrained network 2 (10.0%)" in count_finding(sizes, "")  # the best value's own, not the other one's 7
+    assert "an untrained network 10.0%" in count_finding(sizes, "")  # the best value's own, not the other one's 7
     alike = decay_results({"none": (3,), "0.1": (3,)})
     assert count_finding(alike, "").startswith("3 of 50 images are reconstructed at every value.")
 
@@ -323,9 +388,12 @@ def test_where_n_varies_text_and_figure_show_shares(store: RunStore) -> None:
     assert drawn["reconstructed training images"] == [0.5, 0.1]
     assert good.figure.layout.yaxis.tickformat == ".0%"
     assert good.finding.startswith("The largest share of images is reconstructed at 0.1: 50.0% (10 of 20)")
-    assert "Chance level there: the mean image alone 1 (5.0%), an untrained network 1 (5.0%)" in good.finding
-    chance = next(trace for trace in good.figure.data if trace.name == "chance level: untrained network")
-    assert list(chance.y) == [0.05, 0.04]
+    assert (
+        "Chance level there: 5.0% (the mean image alone 5.0%, an untrained network 5.0%, held-out images 0.0%)."
+        in good.finding
+    )
+    dotted = next(trace for trace in good.figure.data if trace.name == "chance level: untrained network")
+    assert list(dotted.y) == [0.05, 0.04]
     assert margin.finding == "Between 50.0% of the samples (1) and 100.0% (0.1) sit on the margin."
     assert [list(trace.y) for trace in margin.figure.data if trace.mode == "markers"] == [[1.0, 0.5]]
 
