@@ -28,6 +28,7 @@ from recon_core.auditing.report import (
     Level,
     Membership,
     ModelFacts,
+    OtherWindow,
     TrueRate,
     Verdict,
 )
@@ -35,7 +36,7 @@ from recon_core.config import Task
 from recon_core.data import TaskData
 from recon_core.errors import InputError
 from recon_core.matching.certainty import judge_certain
-from recon_core.matching.controls import Evidence, score_mean_image
+from recon_core.matching.controls import Evidence, LeakCount, score_mean_image, score_mean_image_other
 from recon_core.matching.membership import exact_interval, membership_test, more_than_chance
 from recon_core.matching.protocol import GOOD_SSIM, Matching, MatchSettings, match
 from recon_core.matching.roc import Roc
@@ -151,8 +152,9 @@ def judge(
             held_out=count.non_members,
             held_out_of=count.non_members_of,
         ),
+        other_window=_other_window(count),
         by_threshold=[
-            CountAt(threshold=level, reconstructed=at.good, chance=at.chance)
+            CountAt(threshold=level, reconstructed=at.good, chance=at.chance, other_window=_other_window(at))
             for level in THRESHOLDS
             for at in [evidence.at(level)]
         ],
@@ -266,7 +268,14 @@ def _matched(
         others = match(data.test_x[rows], mean, candidates, settings)
     images = members.images.cpu()
     mean_image = score_mean_image(images, images.mean(0), settings.ssim)
-    return Evidence(members, mean_image, control, others), others
+    other = score_mean_image_other(images, images.mean(0), settings.ssim)
+    return Evidence(members, mean_image, control, others, other), others
+
+
+def _other_window(count: LeakCount) -> OtherWindow | None:
+    if count.other is None:
+        return None
+    return OtherWindow(ssim="authors", reconstructed=count.other.good, chance=count.other.chance)
 
 
 def held_out_rows(data: TaskData) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from recon_core.auditing.report import AuditReport, ImageRow, Level, Membership
+from recon_core.auditing.report import AuditReport, ImageRow, Leak, Level, Membership
 
 PAIRS_SHOWN = 60
 Pictures = NDArray[np.uint8]
@@ -75,10 +75,7 @@ def render(report: AuditReport, images: Pictures, reconstructions: Pictures) -> 
         _GUIDE,
         _worst(report, images, reconstructions),
         "<h2>Against chance</h2>",
-        _table(
-            ("SSIM above", "reconstructed", "by chance"),
-            ((f"{at.threshold:g}", f"{at.reconstructed} of {leak.of}", str(at.chance)) for at in leak.by_threshold),
-        ),
+        _counts(leak),
         f"<p class='small'>{escape(_controls(report))}</p>",
         _certain(report),
         _membership(report.membership),
@@ -171,6 +168,18 @@ def _colour(image: Pictures) -> Pictures:
     return np.ascontiguousarray(shown.transpose(1, 2, 0))
 
 
+def _counts(leak: Leak) -> str:
+    """By threshold; the papers' window stands beside ours, since a count depends on it."""
+    heads = ["SSIM above", "reconstructed", "by chance"]
+    rows = [[f"{at.threshold:g}", f"{at.reconstructed} of {leak.of}", str(at.chance)] for at in leak.by_threshold]
+    if leak.other_window is not None:
+        heads += ["with the papers' 3x3 window", "by chance"]
+        for row, at in zip(rows, leak.by_threshold, strict=True):
+            other = at.other_window
+            row += ["", ""] if other is None else [f"{other.reconstructed} of {leak.of}", str(other.chance)]
+    return _table(heads, rows)
+
+
 def _controls(report: AuditReport) -> str:
     controls = report.leak.controls
     parts = [f"the mean image alone matches {controls.mean_image}"]
@@ -180,7 +189,9 @@ def _controls(report: AuditReport) -> str:
         parts.append(f"of {controls.held_out_of} images that were not trained on, {controls.held_out} match")
     p = report.verdict.p_value
     tested = "" if p is None else f" Fisher's exact test against the held-out images: p = {p:.2g}."
-    return f"Controls at SSIM {report.leak.threshold:g}: {', '.join(parts)}.{tested}"
+    other = report.leak.other_window
+    windows = "" if other is None else f" These counts are with the 11x11 window; reconstructed are {other}."
+    return f"Controls at SSIM {report.leak.threshold:g}: {', '.join(parts)}.{tested}{windows}"
 
 
 def _certain(report: AuditReport) -> str:

@@ -94,12 +94,24 @@ class Controls(_Part):
     held_out_of: Count | None
 
 
+class OtherWindow(_Part):
+    """The same reconstructions counted with the other window of SSIM: on digits it can be another count altogether."""
+
+    ssim: Literal["authors"] = Field(description="authors: the papers' 3x3 window; all other counts are of 11x11")
+    reconstructed: Count
+    chance: Count = Field(description="the largest of the controls with this window")
+
+    def __str__(self) -> str:
+        return f"{self.reconstructed} with the papers' 3x3 window (chance level {self.chance})"
+
+
 class CountAt(_Part):
     """The count at another threshold, with its chance level."""
 
     threshold: Similarity
     reconstructed: Count
     chance: Count
+    other_window: OtherWindow | None = Field(None, description="null in reports from before it was counted")
 
 
 class Leak(_Part):
@@ -112,6 +124,7 @@ class Leak(_Part):
     chance: Count = Field(description="the largest of the controls, as images of the training set")
     beyond_chance: Count
     controls: Controls
+    other_window: OtherWindow | None = Field(None, description="null in reports from before it was counted")
     by_threshold: list[CountAt]
 
 

@@ -25,6 +25,8 @@ def findings(report: AuditReport) -> list[str]:
     if controls.held_out is not None:
         chance.append(f"{controls.held_out} of {controls.held_out_of} held-out images match")
     lines.append(f"chance level {leak.chance}: {', '.join(chance)}")
+    if leak.other_window is not None:
+        lines.append(f"reconstructed are {leak.other_window}; all other counts are with the 11x11 window")
     if certain is not None and certain.precision is not None:
         lines.append(
             f"{certain.certain} candidates are certain, {certain.real} of them real: precision {certain.precision:.0%} "

@@ -187,7 +187,6 @@ def _chance_sentence(results: StudyResults, panel: str, best: CurvePoint) -> str
         Measure.UNTRAINED: "an untrained network",
         Measure.NON_MEMBERS: "held-out images",
     }
-    known: list[str] = []
     shares = results.sizes_vary(panel)
 
     def said(values: list[float]) -> str:

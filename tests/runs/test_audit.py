@@ -20,9 +20,12 @@ import torch
 from recon_core.auditing.judging import check_kind
 from recon_core.auditing.page import render
 from recon_core.auditing.report import AuditReport, Level
+from recon_core.cli.audit_findings import findings
 from recon_core.config import Task
 from recon_core.errors import InputError
 from recon_core.kinds import import_zip, perform
+from recon_core.matching.controls import score_mean_image
+from recon_core.matching.ssim import SsimKind, ssim
 from recon_core.runs import StopFlag
 from recon_core.runs.attached import attached_data, describe_attached, load_attached
 from recon_core.runs.audit import AuditConfig, audit_run, check_audit, create_audit
@@ -107,6 +110,32 @@ def test_page_says_how_to_read_it_and_why_the_attack_may_fail(store: RunStore, f
     assert "<li>" + html.escape(report.reasons[0]) not in render(
         leaking, pictures["images"].numpy(), pictures["reconstructions"].numpy()
     )
+
+
+def test_counts_stand_beside_those_of_the_papers_window(store: RunStore, foreign: Foreign) -> None:
+    """As a matching with that window counts them, and in the page; a report from before reads without them."""
+    run = audit(store, foreign, held_out=str(foreign.others), normalisation="symmetric", threshold=0.1)
+    report = report_of(run)
+    found = report.leak.other_window
+    assert found is not None
+    pictures = run.tensors("pictures")
+    images, drawn = (pictures[name].float() / 255 for name in ("images", "reconstructions"))
+    assert found.reconstructed == int((ssim(images, drawn, SsimKind.AUTHORS) > 0.1).sum())
+    mean_image = score_mean_image(images, images.mean(0), SsimKind.AUTHORS)
+    assert found.chance >= int((mean_image > 0.1).sum()) > 0
+    assert [at.other_window is not None for at in report.leak.by_threshold] == [True] * 6
+    assert f"{found.reconstructed} with the papers&#x27; 3x3 window (chance level {found.chance})" in (
+        read_audit(run).to_html()
+    )
+    assert any(str(found) in line for line in findings(report))
+    values = report.model_dump(mode="json")
+    del values["leak"]["other_window"]
+    for at in values["leak"]["by_threshold"]:
+        del at["other_window"]
+    jsonschema.validate(values, AuditReport.model_json_schema())
+    older = AuditReport.model_validate(values)
+    assert older.leak.other_window is None
+    assert "3x3" not in render(older, pictures["images"].numpy(), pictures["reconstructions"].numpy())
 
 
 def test_schema_refuses_what_is_no_report(store: RunStore, foreign: Foreign) -> None:
