@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["AfterimageError", "InputError"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class AfterimageError(Exception):
     """An error whose message is one sentence for the user."""
 

@@ -11,6 +11,7 @@ import typer
 
 from recon_core.cli.audit_findings import findings
 from recon_core.cli.console import complain, note, out, progress_bar
+from recon_core.cli.places import AuditAnywayOption
 from recon_core.cli.reconstruct import (
     ActivationOption,
     CountOption,
@@ -70,13 +71,7 @@ def audit(
     mean: Annotated[str | None, typer.Option(help="Subtracted from pixels in [0, 1]: 0.5 or 0.49,0.48,0.45.")] = None,
     std: Annotated[str | None, typer.Option(help="Pixels are divided by it: 0.5 or 0.25,0.24,0.26.")] = None,
     threshold: Annotated[float, typer.Option(help="SSIM above which an image counts as reconstructed.")] = 0.4,
-    anyway: Annotated[
-        bool,
-        typer.Option(
-            "--anyway",
-            help="Count even if the images do not look like the training set; start even if memory may run out.",
-        ),
-    ] = False,
+    anyway: AuditAnywayOption = False,
     fail_above: Annotated[
         int | None,
         typer.Option(metavar="K", help="Exit code 1 if more than K images came back beyond the chance level."),

@@ -33,7 +33,17 @@ GpusOption = Annotated[
     float | None,
     typer.Option("--gpus-per-run", help="GPUs for each run on a cluster; 0.25 lets four share one.", show_default="0"),
 ]
-AnywayOption = Annotated[bool, typer.Option("--anyway", help="Start even if this machine may not have enough memory.")]
+
+
+def _anyway(what: str) -> Any:
+    return typer.Option("--anyway", help=what)
+
+
+AnywayOption = Annotated[bool, _anyway("Start even if this machine may not have enough memory.")]
+AuditAnywayOption = Annotated[
+    bool,
+    _anyway("Count even if the images do not look like the training set; start even if memory may run out."),
+]
 
 
 def used(options: Mapping[str, Any]) -> dict[str, Any]:

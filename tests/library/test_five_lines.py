@@ -133,6 +133,8 @@ def test_every_public_name_is_there() -> None:
     assert set(dir(rc)) == set(rc.__all__)
     for name in rc.__all__:
         assert getattr(rc, name) is not None
+    for part in (rc.attacks, rc.errors):
+        assert dir(part) == sorted(part.__all__)
     for name in dir(rc.plots):
         assert callable(getattr(rc.plots, name))
     with pytest.raises(AttributeError, match="no attribute 'trian'"):

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from recon_core.analysis.leakage import LeakPanel
 from recon_core.analysis.studies import AlignedGrid
+from recon_core.attacks.settings import Prior
 from recon_core.errors import InputError
 from recon_core.runs.match_request import QUICK_CANDIDATES, PoolFacts, pool_facts
 from recon_core.runs.match_source import MatchConfig, load_source
+from recon_core.runs.prior_runs import attack_config, matches_by_prior
 from recon_core.store import Run, RunStore
-from recon_core.views.aligned import aligned_matches, matches_by_prior
+from recon_core.views.aligned import aligned_matches
 from recon_core.views.leak_view import (
     AnalysedRun,
     ModelEntry,
@@ -95,9 +97,10 @@ def _aligned(store: RunStore, named: tuple[tuple[str, str], ...], threshold: flo
 
 @store_read(keep=16, seconds=10, shared=True)
 def prior_matches(store: RunStore, run_id: str) -> tuple[tuple[str, str], ...]:
-    """Match runs of the same network's attacks with other priors, as (label, id)."""
-    found = matches_by_prior(store, store.list(), request_for(run_id).facts.model)
-    return tuple((f"prior: {prior}", match) for prior, match in found)
+    """Match runs of the same attack with each prior, as (label, id)."""
+    config = attack_config(store, request_for(run_id).config.runs[0])
+    found = {} if config is None else matches_by_prior(store, store.list(), config)
+    return tuple((f"prior: {prior}", found[prior]) for prior in Prior if prior in found)
 
 
 @run_read(keep=64)

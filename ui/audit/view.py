@@ -103,9 +103,7 @@ def _show_verdict(report: AuditReport) -> None:
 def _show_figures(report: AuditReport) -> None:
     leak, certain = report.leak, report.certain
     boxes = st.columns(4)
-    windows = (
-        None if leak.other_window is None else plain(f"With the 11x11 window of SSIM. Good are {leak.other_window}.")
-    )
+    windows = None if leak.other_window is None else plain(f"With the 11x11 window of SSIM; {leak.other_window}.")
     boxes[0].metric("Reconstructed", f"{leak.reconstructed} of {leak.of}", help=windows)
     boxes[1].metric("By chance", leak.chance, help="The largest of the controls.")
     precise = None if certain is None else certain.precision
