@@ -194,7 +194,7 @@ def measure(only: str | None = None) -> dict[str, Any]:
             found["cifar_good_pooled"] = _good(model, pooled.candidates)
             found["cifar_good_pooled_at_0.7"] = _good(model, pooled.candidates, 0.7)
             floors["cifar_good_pooled"] = _floors(model, pooled.candidates, seeds=5)
-        _say(f"{name}: {found[f'{name}_good']} good, floors {floors[f'{name}_good']}")
+        _say(f"{name}: {found[f'{name}_good']} good, controls {floors[f'{name}_good']}")
     if {"decay", "flow"} & set(parts):
         _copies(found, floors, parts)
     if {"n500", "mnist500", "multiclass500"} & set(parts):
@@ -209,7 +209,19 @@ def measure(only: str | None = None) -> dict[str, Any]:
         step = attack_step.measure()
         for key in ("closed_form_over_autograd", "matmul_fraction"):
             found[key], floors[key] = step[key], None
-    return {**found, "floors": floors}
+    return {**found, **chance_keys(floors)}
+
+
+def chance_keys(controls: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
+    """The controls of each count by name, and its chance level; `floors` is what files of before call the controls.
+
+    The first layer's weights are a baseline: images stand in them, so they say nothing of chance.
+    """
+    levels = {
+        count: None if found is None else max(value for name, value in found.items() if name != "first_layer_weights")
+        for count, found in controls.items()
+    }
+    return {"floors": controls, "controls": controls, "chance_levels": levels}
 
 
 SEEDS = (0, 1, 2)
@@ -260,7 +272,7 @@ def _copies(found: dict[str, Any], floors: dict[str, Any], parts: Collection[str
         for level in LEVELS:
             found[_key(name, level) + "_draws"] = _mean(drawn[level])
         floors[f"{name}_good_draws"] = _floors(other, outcome.candidates)
-        _say(f"{name}: {counts}, draws {drawn}, floors {floors[f'{name}_good']}")
+        _say(f"{name}: {counts}, draws {drawn}, controls {floors[f'{name}_good']}")
     found["certain_precision"] = sum(one.real for one in certain) / max(1, sum(one.certain for one in certain))
     precisions = [one.precision for one in certain if one.precision is not None]
     found["certain_precision_worst"] = min(precisions, default=None)
@@ -306,7 +318,7 @@ def _convolution(found: dict[str, Any], floors: dict[str, Any]) -> None:
         for level in LEVELS:
             found[_key(name, level)] = _mean(counts[level])
         floors[f"{name}_good"] = _floors(model, outcomes[0].candidates)
-        _say(f"{name} ({preset}): {counts}, floors {floors[f'{name}_good']}")
+        _say(f"{name} ({preset}): {counts}, controls {floors[f'{name}_good']}")
     drawn: dict[float, list[float]] = {level: [] for level in LEVELS}
     for seed in DRAWS:
         values = find_preset(small).config().model_dump()

@@ -300,7 +300,11 @@ class FastConvRecipe:
 
 
 def _fit(gram: Tensor, signs: Tensor, inner: Tensor) -> Tensor:
-    """Non-negative q (m,) that bring sum_i signs_i q_i G_i nearest to the layer: accelerated projected gradient."""
+    """Non-negative q (m,) that bring sum_i signs_i q_i G_i nearest to the layer: accelerated projected gradient.
+
+    In a few cautious steps, since it is done at every look: where candidates are alike it stops short of the fit that
+    `copies` solves to the end, so the two are not one function.
+    """
     gram, inner = gram * signs[:, None] * signs, inner * signs
     # Unit gradients, so that no candidate's size sets the step of the others.
     size = gram.diagonal().clamp_min(_tiny(gram)).sqrt()
