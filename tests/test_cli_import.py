@@ -50,7 +50,7 @@ def test_a_resumed_import_connects_nowhere(cli: Cli, sender: RunStore, tmp_path:
         code, out, said = cli("runs", "import", str(hostile_search(sender, tmp_path, cluster=address)))
         assert code == 0
         run_id = out.split()[-1]
-        assert f"{run_id}: left out on import, it is not for a file to say: cluster: {address}" in said
+        assert f"{run_id}: left out at import, since a file must not decide it: cluster: {address}" in said
         code, _, said = cli("runs", "resume", run_id, "--quiet")
         with pytest.raises(BlockingIOError):  # nobody has come
             server.accept()
@@ -241,7 +241,7 @@ class TestPath:
         code, out, said = cli("runs", "import", str(self.sent(sender, tmp_path)))
         run_id = out.strip()
         assert code == 0
-        assert f"left out on import, it is not for a file to say: data.path: {tmp_path}/secret.npz" in said
+        assert f"left out at import, since a file must not decide it: data.path: {tmp_path}/secret.npz" in said
         for command in ("resume", "repeat"):
             code, _, said = cli("runs", command, run_id, "--quiet")
             assert code == 2

@@ -20,6 +20,13 @@ def leaked(store: RunStore) -> Run:
     return candidate_run(store, train_run(store, MNIST), torch.cat([noise(5, data.input_shape, 1), data.train_x[:4]]))
 
 
+def test_a_match_run_names_the_runs_it_was_made_from(cli, store: RunStore, leaked: Run) -> None:
+    run_id = cli("match", leaked.id, "-q")[1].strip()
+    assert f"from     {leaked.id}\n" in cli("runs", "show", run_id)[1]
+    assert f"from     {leaked.parents[0]}\n" in cli("runs", "show", leaked.id)[1]
+    assert "\nfrom " not in cli("runs", "show", leaked.parents[0])[1]
+
+
 def test_match_counts_in_words_and_exports(cli, store: RunStore, leaked: Run, tmp_path: Path) -> None:
     model = store.open(leaked.parents[0])
     untrained = candidate_run(store, model, noise(9, (1, 28, 28), 5), baseline="untrained")
@@ -31,7 +38,8 @@ def test_match_counts_in_words_and_exports(cli, store: RunStore, leaked: Run, tm
     assert "4 of 6 training images reconstructed with SSIM (wang) above 0.9, from 4 different candidates of 9" in out
     assert "the mean image alone matches 0" in out
     assert "untrained network match 0" in out
-    assert "of 6 held-out images, the same candidates match 0" in out
+    assert "untrained network match 0; of 6 held-out images the same candidates match 0" in out
+    assert "chance level 0: the mean image alone matches 0; " in out
     assert "AUC" in out
 
     table = pd.read_csv("out/table.csv")

@@ -125,6 +125,7 @@ class StudyTable:
                     "seed": row.seed,
                     "state": row.state,
                     **{name: row.numbers.get(name) for name in names},
+                    "chance": row.chance,
                     **{f"{step}_run": row.runs.get(step) for step in steps},
                     "message": row.message,
                 }

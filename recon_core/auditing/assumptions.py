@@ -55,7 +55,7 @@ def assumptions(facts: Circumstances, fit: Fit) -> list[Assumption]:
                 f"the training images explain {explained:.0%} of the squared weights of the first layer "
                 f"(KKT residual {first:.2f})",
                 no="the network is not at a stationary point: few epochs, a large initialisation or much noise of "
-                "SGD hide images from this attack, though not for certain from every other",
+                "SGD hide images from this attack, but not necessarily from others",
             )
         )
     if facts.rank is not None and facts.rank < n:
@@ -90,7 +90,7 @@ def assumptions(facts: Circumstances, fit: Fit) -> list[Assumption]:
             "normalisation",
             "unknown" if facts.normalisation_assumed else "yes",
             f"inputs are taken to be {fit.normalisation.describe()}"
-            + (", which of the customary ones fits the network best" if facts.normalisation_assumed else ""),
+            + (", the customary ones that fit the network best" if facts.normalisation_assumed else ""),
         ),
         _said(
             "held-out",

@@ -383,11 +383,11 @@ def _verdict(leak: Leak, tests: Sequence[Membership]) -> Verdict:
         p = more_than_chance(leak.reconstructed, leak.of, controls.held_out, controls.held_out_of)
     counted = (
         f"{leak.reconstructed} of {leak.of} training images can be drawn out of the weights (SSIM above "
-        f"{leak.threshold:g}); {leak.chance} would be by chance"
+        f"{leak.threshold:g}); {leak.chance} are expected by chance"
     )
     if leak.beyond_chance and (p is None or p < _SIGNIFICANT):
         return Verdict(level=Level.LEAKS, sentence=f"This model leaks: {counted}.", p_value=p)
-    caution = f"That is not to say that nothing leaks{_told(tests)}."
+    caution = f"This does not show that nothing leaks{_told(tests)}."
     if leak.beyond_chance:
         return Verdict(level=Level.UNCLEAR, sentence=f"Unclear: {counted}, which may be chance. {caution}", p_value=p)
     sentence = f"No image came back beyond chance: {counted}. {caution}"

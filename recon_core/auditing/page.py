@@ -51,13 +51,12 @@ th, td { text-align: left; padding: .25rem .7rem .25rem 0; border-bottom: 1px so
 
 
 _GUIDE = """<details open><summary>How to read these figures</summary>
-<p>The attack had the file of the model and nothing else. Its pictures were written down before the training images were
-read.</p>
+<p>The attack had the model file and nothing else. Its pictures were saved before the training images were read.</p>
 <ul>
 <li><b>Reconstructed</b>: training images that somebody who has the file can draw out of it well enough to be
 recognised. Likeness is measured by SSIM: 1 is the same image, 0 has nothing in common.</li>
-<li><b>By chance</b>: how many would count although nothing of them is in the model, because many images look alike.
-Only what exceeds this is evidence.</li>
+<li><b>Expected by chance</b> (chance level): how many would count although nothing of them is in the model, since
+many images look alike. Only what exceeds this is evidence.</li>
 <li><b>Certain</b>: pictures of which an attacker can be sure without knowing the training images.</li>
 <li><b>Membership test</b>: whether somebody who has an image already can tell that the model was trained on it.
 AUC 0.5 is a guess, 1 is always right; TPR at 1% FPR is the share of training images found when 1 in 100 others is
@@ -109,14 +108,14 @@ def _reasons(report: AuditReport) -> str:
     if report.verdict.level is Level.LEAKS or not report.reasons:
         return ""
     listed = "".join(f"<li>{escape(reason)}</li>" for reason in report.reasons)
-    return f"<p>What speaks against this attack on this model, so that a low count says little:</p><ul>{listed}</ul>"
+    return f"<p>Why this attack may miss what this model leaks, so that a low count says little:</p><ul>{listed}</ul>"
 
 
 def _figures(report: AuditReport) -> str:
     leak, certain = report.leak, report.certain
     shown = [
         (f"{leak.reconstructed} of {leak.of}", "training images reconstructed"),
-        (str(leak.chance), "would be by chance"),
+        (str(leak.chance), "expected by chance"),
     ]
     if certain is not None:
         shown.append((str(certain.certain), "candidates the attack is certain of"))
@@ -170,10 +169,10 @@ def _colour(image: Pictures) -> Pictures:
 
 def _counts(leak: Leak) -> str:
     """By threshold; the papers' window stands beside ours, since a count depends on it."""
-    heads = ["SSIM above", "reconstructed", "by chance"]
+    heads = ["SSIM above", "reconstructed", "chance level"]
     rows = [[f"{at.threshold:g}", f"{at.reconstructed} of {leak.of}", str(at.chance)] for at in leak.by_threshold]
     if leak.other_window is not None:
-        heads += ["with the papers' 3x3 window", "by chance"]
+        heads += ["with the papers' 3x3 window", "chance level"]
         for row, at in zip(rows, leak.by_threshold, strict=True):
             other = at.other_window
             row += ["", ""] if other is None else [f"{other.reconstructed} of {leak.of}", str(other.chance)]

@@ -188,4 +188,6 @@ def _absolute(path: str | None) -> str | None:
 def _check_place(file: Path | None) -> None:
     """Before anything is computed: a report that cannot be written would be lost."""
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise InputError(f"cannot write {str(file)!r}: its folder is not there, or it is one itself; choose another")
+        raise InputError(
+            f"cannot write {str(file)!r}: it is a folder, or in one that does not exist; choose another file"
+        )

@@ -14,7 +14,7 @@ def findings(report: AuditReport) -> list[str]:
     controls = leak.controls
     lines = [report.verdict.sentence]
     if report.verdict.level != "leaks":
-        lines += [f"what speaks against the attack: {reason}" for reason in report.reasons]
+        lines += [f"why the attack may miss what leaks: {reason}" for reason in report.reasons]
     lines.append(f"fit: {fit.sentence}; inputs taken as {report.data.normalisation}")
     if fit.kkt_residual_by_layer is not None:
         residuals = ", ".join(f"{name} {residual:.2f}" for name, residual in fit.kkt_residual_by_layer.items())

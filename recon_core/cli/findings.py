@@ -54,15 +54,17 @@ def _reconstruction(run: Run, result: Result) -> list[str]:
         lines.append(f"outputs from {result['output_min']:.4g} to {result['output_max']:.4g}")
     if circle := result.get("circle"):
         lines.append(
-            f"{circle['filtered']} points have multipliers of at least {circle['threshold']:.3g}, "
-            f"{circle['kept']} of them are apart by {circle['distance']}"
+            f"{circle['filtered']} points have multipliers of at least {circle['threshold']:.3g}; "
+            f"{circle['kept']} are left where of those nearer than {circle['distance']} to each other one is kept"
         )
     return [*lines, *_match_next(run)]
 
 
 def _search(run: Run, result: Result) -> list[str]:
     best = result["best"]
-    lines = [f"{result['candidates']} candidates of {result['complete']} trials pooled, {result['pruned']} pruned"]
+    lines = [
+        f"{result['candidates']} candidates pooled from {result['complete']} trials; {result['pruned']} were pruned"
+    ]
     if best is not None:
         chosen = ", ".join(f"{name}={value:.4g}" for name, value in best["params"].items())
         lines.append(f"best: trial {best['number']}, residual {best['value']:.4f}, {chosen}")

@@ -162,21 +162,34 @@ def _image_findings(result: Mapping[str, Any]) -> list[str]:
         f"{count['threshold']:g}, from {count['unique']} different candidates of {count['candidates']}",
         *_other_window(count),
         f"protocol {settings['protocol']}, {merging}, vote {settings['vote']}, assignment {settings['assignment']}",
-        f"chance level: the mean image alone matches {count['control_mean_image']} of them",
+        _chance(count),
     ]
+    if count["capped"]:
+        lines.append(f"{count['capped']} merges reached their limit; their SSIM may be overstated (see --max-merged)")
+    return lines
+
+
+def _chance(count: Mapping[str, Any]) -> str:
+    """The level first, then the controls it is the largest of."""
+    from recon_core.matching.controls import chance_level
+
+    level = chance_level(
+        count["of"],
+        mean_image=count["control_mean_image"],
+        untrained=count["control_untrained"],
+        held_out=count["non_members"],
+        held_out_of=count["non_members_of"],
+    )
+    controls = [f"the mean image alone matches {count['control_mean_image']}"]
     if count["control_untrained"] is not None:
-        lines.append(
-            f"chance level: {count['untrained_candidates']} candidates of an untrained network match "
-            f"{count['control_untrained']} of them"
+        controls.append(
+            f"{count['untrained_candidates']} candidates of an untrained network match {count['control_untrained']}"
         )
     if count["non_members"] is not None:
-        lines.append(
-            f"chance level: of {count['non_members_of']} held-out images, the same candidates match "
-            f"{count['non_members']}"
+        controls.append(
+            f"of {count['non_members_of']} held-out images the same candidates match {count['non_members']}"
         )
-    if count["capped"]:
-        lines.append(f"{count['capped']} merges reached their limit; their SSIM may be overstated (see max_merged)")
-    return lines
+    return f"chance level {level}: {'; '.join(controls)}"
 
 
 def _other_window(count: Mapping[str, Any]) -> list[str]:
@@ -192,7 +205,7 @@ def _point_findings(result: Mapping[str, Any]) -> list[str]:
     lines = []
     for count in map(with_current_names, result["counts"]):
         line = f"within {count['radius']:g}: {count['recovered']} of {count['of']} training points found"
-        line += f", {count['settled']} of {count['kept']} candidates are at one"
+        line += f", {count['settled']} of {count['kept']} candidates lie at a training point"
         if count["control_untrained"] is not None:
             line += f"; an untrained network's candidates find {count['control_untrained']}"
         if count["non_members"] is not None:

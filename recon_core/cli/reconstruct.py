@@ -37,7 +37,7 @@ ModelOption = Annotated[
     str, typer.Option("--model", metavar="RUN|FILE", help="A trained run, or somebody else's .safetensors or .pth.")
 ]
 ActivationOption = Annotated[
-    str | None, typer.Option(help="Activation of the model: relu, leaky_relu or gelu.", show_default="relu")
+    str | None, typer.Option(help="Activation function of the model: relu, leaky_relu or gelu.", show_default="relu")
 ]
 LayoutOption = Annotated[
     str | None,
@@ -56,6 +56,12 @@ SettingsOption = Annotated[
 ]
 CountOption = Annotated[
     int | None, typer.Option("--m", help="Number of candidates; at least twice that of the training samples.")
+]
+KnownInitOption = Annotated[
+    bool,
+    typer.Option(
+        "--known-init", help="Explain only the change since initialisation, which is drawn again from its seed."
+    ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", "-n", help="Name of the run.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of the run.")]
@@ -130,9 +136,7 @@ def reconstruct(
         int | None, typer.Option(help="Number of random starts, whose candidates are pooled.", show_default="1")
     ] = None,
     settings: SettingsOption = None,
-    known_init: Annotated[
-        bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
-    ] = False,
+    known_init: KnownInitOption = False,
     input_shape: ShapeOption = None,
     name: NameOption = None,
     anyway: AnywayOption = False,
@@ -230,9 +234,7 @@ def search(
         str | None, typer.Option(metavar="NAME", help="Share the trials with searches of this name in the database.")
     ] = None,
     settings: SettingsOption = None,
-    known_init: Annotated[
-        bool, typer.Option("--known-init", help="Explain only the change since the start, drawn again from its seed.")
-    ] = False,
+    known_init: KnownInitOption = False,
     input_shape: ShapeOption = None,
     name: NameOption = None,
     anyway: AnywayOption = False,
@@ -240,7 +242,7 @@ def search(
 ) -> None:
     """Search the papers' ranges of lr_x, x_init_scale, lam_min and alpha; the candidates of all attacks are pooled.
 
-    Trials are judged by the residual they end with, never by the truth. Attacks are the papers' recipe in closed
+    Trials are ranked by their final residual; no training image is looked at. Attacks are the papers' recipe in closed
     form and float32 unless --set says otherwise. Ctrl-C leaves a run that `runs resume` continues.
     """
     from recon_core.config import parse_config
@@ -294,7 +296,7 @@ class _Source:
             run = create_import(self.store, self.file, self.input_shape, options=self.options)
             perform(run, StopFlag())
         if not quiet:
-            note(f"{self.file} is run {run.id}")
+            note(f"{self.file} is in the store as {run.id}")
             for sentence in (run.result() or {})["notes"]:
                 note("  " + sentence)
         return run

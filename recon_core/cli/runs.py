@@ -136,6 +136,8 @@ def show(
     if imported is not None:
         left_out = f"; left out then: {', '.join(imported.dropped)}" if imported.dropped else ""
         heading["imported"] = one_line(f"{imported.at}{left_out}")
+    if run.parents:
+        heading["from"] = ", ".join(run.parents)
     for label, value in {**heading, "created": run.created, "folder": str(run.dir)}.items():
         console.print(Text.assemble((f"{label:<8} ", "bold"), value))
     console.print(Text.assemble(("repeat   ", "bold"), one_line(str(whole["command"]))))
@@ -275,7 +277,7 @@ def import_runs(context: typer.Context, archive: Annotated[Path, typer.Argument(
         out().print(run.id)
         if run.imported is not None and run.imported.dropped:
             left_out = one_line(", ".join(run.imported.dropped))
-            note(f"{run.id}: left out on import, it is not for a file to say: {left_out}")
+            note(f"{run.id}: left out at import, since a file must not decide it: {left_out}")
         if run.imported is not None and run.imported.fault:
             note(one_line(f"{run.id}: {run.status().message}"))
 
@@ -288,4 +290,4 @@ def check(context: typer.Context) -> None:
         complain(f"{problem.run_id}: {problem.sentence}")
     if problems:
         raise typer.Exit(1)
-    out().print("nothing is wrong")
+    out().print("no problems found")

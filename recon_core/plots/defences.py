@@ -94,5 +94,5 @@ def _bars(spreads: Sequence[Spread], colour: str) -> dict[str, object] | None:
 
 
 def _texts(row: Defence) -> tuple[str, str]:
-    back = f"{row.good} of {row.of} images back, chance level {row.chance.mean:.3g}"
+    back = f"{row.good} of {row.of} images reconstructed, chance level {row.chance.mean:.3g}"
     return literal(back), literal(f"test accuracy {row.accuracy.mean:.1%}")

@@ -125,7 +125,7 @@ def plot_leakage_panels(
     )
     said = sorted({conditions(panel.settings, threshold) for panel in panels})
     scaled = _Scaled(scale, *(panel.scatter.along(axis) for panel in panels))
-    caption = f"{' / '.join(said)}; chance level: the mean image alone or, where attacked, an untrained network"
+    caption = f"{' / '.join(said)}; chance level: the larger of mean image alone and, where attacked, untrained network"
     if scaled.note:
         caption += f"; axis{scaled.full}"
     dress(drawn, f"SSIM against {_NAMES[axis]}, model by model", caption)
@@ -217,7 +217,7 @@ def _count_text(scatter: LeakScatter, threshold: float) -> str:
     """The count with its chance level."""
     count = f"{scatter.good(threshold)} of {len(scatter.ssim)} good"
     controls = ", ".join(f"{name} {matched}" for name, matched in scatter.controls(threshold).items())
-    return f"{count} (chance level: {controls})" if controls else count
+    return f"{count} (controls: {controls})" if controls else count
 
 
 def _short_text(scatter: LeakScatter, threshold: float) -> str:
@@ -285,7 +285,7 @@ def _add_controls(drawn: go.Figure, scatter: LeakScatter, x: Floats) -> None:
                 x=positions["x"],
                 y=positions[column],
                 mode="markers",
-                name=f"chance level: {name}",
+                name=f"control: {name}",
                 customdata=positions[["sample", "id"]],
                 hovertemplate=f"image %{{customdata[1]}}: {name} scores %{{y:.3f}}<extra></extra>",
                 marker={"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}},

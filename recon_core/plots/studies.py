@@ -20,9 +20,9 @@ from recon_core.plots.style import BLACK, BLUE, GREY, ORANGE, PURPLE, SKY, figur
 _LOOKS = ((BLUE, "circle"), (ORANGE, "diamond"), (PURPLE, "square"), (SKY, "triangle-up"), (BLACK, "x"), (GREY, "star"))
 _DASHES = ("dash", "dashdot", "longdash", "dot")
 _CONTROL_LOOKS = {
-    Measure.MEAN_IMAGE: ("chance level: mean image alone", GREY, "dot"),
-    Measure.UNTRAINED: ("chance level: untrained network", PURPLE, "dot"),
-    Measure.NON_MEMBERS: ("chance level: held-out images", ORANGE, "dot"),
+    Measure.MEAN_IMAGE: ("control: mean image alone", GREY, "dot"),
+    Measure.UNTRAINED: ("control: untrained network", PURPLE, "dot"),
+    Measure.NON_MEMBERS: ("control: held-out images", ORANGE, "dot"),
 }
 _RATES = (Measure.TRAIN_ERROR, Measure.TEST_ERROR, Measure.SHARE, Measure.EXPLAINED, Measure.RESIDUAL)
 _CROWDED = 8  # labels on the axis from here on are turned, where they are long

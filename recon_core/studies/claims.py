@@ -100,13 +100,13 @@ def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -
     surely = sum(one.sign is rising for one in gains)
     sentence = (
         f"{_count(first)} at {first.label}; {higher} of {len(others)} other values have {more}, {surely} of them "
-        f"surely, the {most} {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, all values "
-        "taken into account"
+        f"significantly, the {most} {_count(best)} at {best.label}; difference {_interval(gain, percent=percent)}, "
+        "corrected for comparing them all"
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
         over = differences([point.spread.values for point in others], reference.spread.values)[others.index(best)]
-        relation = {True: "above", False: "below", None: "not told apart from"}[over.sign]
+        relation = {True: "above", False: "below", None: "not significantly different from"}[over.sign]
         sentence += f"; that is {relation} {reference.label} with {_count(reference)}"
         numbers[f"over {reference.label}"] = over.mean
     contrary = all(one.sign is (not rising) for one in gains)
@@ -125,8 +125,8 @@ def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None
         return Finding(None, f"no value raises the count above that at {start}, so the question does not arise")
     gain = _gain(best, first)
     sentence = (
-        f"at {best.label}, where most images are reconstructed, {best.spread} of {best.of} samples sit on the margin, "
-        f"against {first.spread} at {first.label}; difference {_interval(gain)}"
+        f"at {best.label}, where the most images are reconstructed, {best.spread} of {best.of} samples sit on the "
+        f"margin, against {first.spread} at {first.label}; difference {_interval(gain)}"
     )
     return Finding(gain.sign, sentence, {"first": first.spread.mean, "best": best.spread.mean, "gain": gain.mean})
 
@@ -152,8 +152,9 @@ def _trend(curve: StudyCurve, *, rising: bool) -> Finding | None:
     first, last = curve.points[0], curve.points[-1]
     rate = curve.measure in (Measure.SHARE, Measure.TEST_ERROR)
     show: Callable[[CurvePoint], str] = _percent if rate else _count
-    sentence = f"{show(first)} at {first.label}, {show(last)} at {last.label}; from one value to the next " + _interval(
-        slope, percent=rate
+    sentence = (
+        f"{show(first)} at {first.label}, {show(last)} at {last.label}; change from one value to the next "
+        + _interval(slope, percent=rate)
     )
     upward = slope.sign
     agrees = None if upward is None else upward is rising
@@ -172,7 +173,7 @@ def _some_everywhere(results: StudyResults, good: StudyCurve) -> Finding | None:
     if unsure:
         reasons = ", ".join(dict.fromkeys(why for label in unsure if (why := beyond[label].undecided)))
         why = f" ({reasons})" if reasons else ""
-        return Finding(None, f"not surely above the chance level at {', '.join(unsure)}{why}; {shown}", numbers)
+        return Finding(None, f"not significantly above the chance level at {', '.join(unsure)}{why}; {shown}", numbers)
     if lost := [point.label for point in good.points if not _holds_with_the_other_window(point)]:
         where = f"with the other SSIM window not above its chance level at {', '.join(lost)}"
         return Finding(None, f"above the chance level everywhere, but {where}; {shown}", numbers)
@@ -189,9 +190,8 @@ def _below_reference(results: StudyResults, good: StudyCurve) -> Finding | None:
     signs = [lack.sign for lack in lacks.values()]
     shown = ", ".join(f"{point.label}: {_percent(point)}" for point in share.points)
     agrees = True if all(signs) else False if False in signs else None
-    sentence = (
-        f"{_percent(reference)} of the images at {reference.label}; {shown}; each less than that by "
-        + ", ".join(_interval(lack, percent=True) for lack in lacks.values())
+    sentence = f"{_percent(reference)} of the images at {reference.label}; {shown}; differences to them " + ", ".join(
+        _interval(lack, percent=True) for lack in lacks.values()
     )
     return Finding(agrees, sentence, {label: lack.mean for label, lack in lacks.items()})
 

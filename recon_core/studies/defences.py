@@ -23,10 +23,10 @@ NOT_TRIED = (
     "noise, so these very models carry no guarantee.",
 )
 _HOW_TO_READ = (
-    "Images back: training images that the attack drew out of the released weights well enough to be recognised. "
-    "Chance: how many would count although nothing leaked; a count at or below it means nothing was found, not that "
-    "nothing leaks. Certain: candidates of which an attacker can be sure without knowing the training images, and how "
-    "many of those are right. Membership: of the training images, the share that can be told to be such when 1 in 100 "
+    "Reconstructed: training images that the attack drew out of the released weights well enough to be recognised. "
+    "Chance level: how many would count although nothing leaked; a count at or below it means nothing was found, not "
+    "that nothing leaks. Certain: candidates of which an attacker can be sure without knowing the training images, and "
+    "how many of those are right. Membership: of the training images, the share that can be told to be such when 1 in 100 "
     "other images is wrongly accused, by the loss or by a likeness to what was drawn out; 1% is guessing."
 )
 
@@ -89,8 +89,8 @@ def readable_defences(found: Defences) -> pd.DataFrame:
         [
             {
                 "defence": row.names.label,
-                "images back": _counted(row.good, row.of),
-                "chance": f"{row.chance.mean:.3g}",
+                "reconstructed": _counted(row.good, row.of),
+                "chance level": f"{row.chance.mean:.3g}",
                 "certain (right)": _certain(row),
                 "membership by loss": "" if row.loss_tpr is None else f"{row.loss_tpr.mean:.0%}",
                 "by reconstruction": "" if row.tpr is None else f"{row.tpr.mean:.0%}",

@@ -61,7 +61,8 @@ def _count_sentences(results: StudyResults, panel: str) -> list[str]:
         sentences = [f"{_count(best)} images are reconstructed at {where}."]
     else:
         sentences = [
-            f"most images are reconstructed at {best.label}: {_count(best)}; fewest at {worst.label}: {_count(worst)}."
+            f"the most images are reconstructed at {best.label}: {_count(best)}; the fewest at {worst.label}: "
+            f"{_count(worst)}."
         ]
     if good.references:
         shown = "; ".join(f"{point.label}: {_count(point)}" for point in good.references)
@@ -149,12 +150,13 @@ def scatter_finding(panels: Sequence[LeakPanel], threshold: float, missing: Sequ
     on_margin = [int((panel.scatter.on_margin & above(panel.scatter.ssim, threshold)).sum()) for panel in panels]
     ranks = [rank for panel in panels if (rank := panel.scatter.rank_correlation) == rank]
     sentences = [
-        f"Of {sum(good)} images reconstructed in these {len(panels)} models, {sum(on_margin)} sit on their margin."
+        f"Of {sum(good)} images reconstructed in these {len(panels)} models, {sum(on_margin)} sit on the margin of "
+        "their model."
     ]
     if ranks:
         sentences.append(
             "The rank correlation of SSIM with the distance to the margin is "
-            f"{statistics.median(ranks):+.2f} in the middle model ({min(ranks):+.2f} to {max(ranks):+.2f}); "
+            f"{statistics.median(ranks):+.2f} in the median over the models ({min(ranks):+.2f} to {max(ranks):+.2f}); "
             "below zero means that samples near the margin are reconstructed best."
         )
     return " ".join([*sentences, *_missing(missing)])

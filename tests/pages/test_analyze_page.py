@@ -136,7 +136,7 @@ class TestOneModel:
     def test_chance_levels_are_drawn_on_demand(self, noisy: Run) -> None:
         assert len(figure_in(visit())["data"]) == 2
         names = [trace["name"] for trace in figure_in(visit(a_f="true"))["data"]]
-        assert "chance level: mean image alone" in names
+        assert "control: mean image alone" in names
 
     def test_a_match_run_is_shown_with_its_own_b(self, store: RunStore, noisy: Run) -> None:
         run = matched(store, noisy, merge_factor=1.5)

@@ -88,7 +88,7 @@ def test_chosen_samples_stand_out_and_one_is_ringed(scatter: LeakScatter) -> Non
 
 def test_chance_levels_are_drawn_where_asked(scatter: LeakScatter) -> None:
     names = [trace.name for trace in draw(scatter, show_controls=True).data]
-    assert names[:2] == ["chance level: mean image alone", "chance level: untrained network"]
+    assert names[:2] == ["control: mean image alone", "control: untrained network"]
     assert len(draw(scatter).data) == 2
 
 

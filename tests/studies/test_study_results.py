@@ -119,7 +119,7 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.RISES_SOMEWHERE,
         decay_results({"none": (10, 10, 11), "0.1": (20, 21, 21), "1": (5, 5, 5), "small start": (30, 30, 31)}),
         True,
-        r"1 of 2 other values have more, 1 of them surely, .* 20.7.*at 0.1; difference \+10.3 .*below small start",
+        r"1 of 2 other values have more, 1 of them significantly, .* 20.7.*at 0.1; diff.* \+10.3 .*below small start",
     ),
     (
         Check.RISES_SOMEWHERE,
@@ -147,13 +147,13 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.RISES_SOMEWHERE,
         decay_results({"none": (10, 12), "0.1": (20, 22), "small start": (5, 38)}),
         True,
-        "not told apart from small start",
+        "not significantly different from small start",
     ),
     (
         Check.FALLS_SOMEWHERE,
         decay_results({"none": (30, 31), "0.1": (29, 31), "1": (5, 6)}),
         True,
-        r"2 of 2 other values have fewer, 1 of them surely, the fewest 5.5 .*at 1; difference -25 \(",
+        r"2 of 2 other values have fewer, 1 of them significantly, the fewest 5.5 .*at 1; difference -25 \(",
     ),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (5, 6), "0.1": (9, 9)}), False, "0 of 1 other values have fewer"),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (9, 9), "0.1": (5, 5)}), None, "all seeds alike, so not decided"),
@@ -163,7 +163,7 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.MARGIN_RISES_TOO,
         decay_results({"none": (1, 1, 1), "0.1": (9, 9, 9)}, {"none": (30, 30, 31), "0.1": (45, 45, 45)}),
         True,
-        "at 0.1, where most images are reconstructed, 45.*against 30.3",
+        "at 0.1, where the most images are reconstructed, 45.*against 30.3",
     ),
     (
         Check.MARGIN_RISES_TOO,
@@ -200,16 +200,26 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (Check.FALLS, decay_results({"none": (30, 31), "0.1": (1,)}), None, "fewer than 3 seeds, so not decided"),
     (Check.SHARE_FALLS, decay_results({"none": (30, 31), "0.1": (10, 10)}), True, "61.0% at none, 20.0% at 0.1"),
     (Check.SOME_EVERYWHERE, decay_results({"none": (8, 8, 9), "0.1": (49, 49, 49)}), True, "above the chance .*where"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 9, 9), "0.1": (9, 9, 8)}), None, "not surely above .* at none;"),
+    (
+        Check.SOME_EVERYWHERE,
+        decay_results({"none": (3, 9, 9), "0.1": (9, 9, 8)}),
+        None,
+        "not signif.* above .* at none;",
+    ),
     (Check.SOME_EVERYWHERE, decay_results({"none": (9, 9), "0.1": (9, 8)}), None, r"none, 0.1 \(fewer than 3 seeds\);"),
-    (Check.SOME_EVERYWHERE, decay_results({"none": (9,), "0.1": (9,)}), None, "not surely above .*one seed"),
+    (Check.SOME_EVERYWHERE, decay_results({"none": (9,), "0.1": (9,)}), None, "not signif.* above .*one seed"),
     # 3 of 50 images are few, whatever the seeds say: the exact interval of that share begins at 1.25%.
-    (Check.SOME_EVERYWHERE, decay_results({"none": (3, 3, 3), "0.1": (9, 9, 8)}), None, "not surely above .* at none;"),
+    (
+        Check.SOME_EVERYWHERE,
+        decay_results({"none": (3, 3, 3), "0.1": (9, 9, 8)}),
+        None,
+        "not signif.* above .* at none;",
+    ),
     (
         Check.SOME_EVERYWHERE,
         decay_results({"none": (2, 2, 1), "0.1": (9, 9, 8)}),
         None,
-        "not surely above the chance level at none;",
+        "not signif.* above the chance level at none;",
     ),
     (
         Check.SOME_EVERYWHERE,
@@ -256,13 +266,13 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         Check.TEST_ERROR_FALLS,
         errors_of(none=(0.3, 0.3), one=(0.2, 0.21)),
         True,
-        r"30.0% at none, 20.5% at 1; from one value to the next -9.5%",
+        r"30.0% at none, 20.5% at 1; change from one value to the next -9.5%",
     ),
     (
         Check.TEST_ERROR_FALLS,
         errors_of(none=(0.2, 0.21), one=(0.3, 0.3)),
         False,
-        r"20.5% at none, 30.0% at 1; from one value to the next \+9.5%",
+        r"20.5% at none, 30.0% at 1; change from one value to the next \+9.5%",
     ),
 ]
 
@@ -362,8 +372,8 @@ def test_a_count_stands_beside_that_of_the_other_ssim_window() -> None:
 def test_findings_say_numbers_and_chance_level() -> None:
     results = decay_results({"none": (10, 12), "0.1": (20, 22), "1": (5, 5), "small start": (30, 30)})
     text = count_finding(results, "")
-    assert text.startswith("Most images are reconstructed at 0.1: 21 (95% interval")
-    assert "fewest at 1: 5 (all seeds alike) of 50" in text
+    assert text.startswith("The most images are reconstructed at 0.1: 21 (95% interval")
+    assert "the fewest at 1: 5 (all seeds alike) of 50" in text
     assert "The best value has no more than that." in text
     assert "Chance level there: 2 (the mean image alone 1, an untrained network 2, held-out images 0)." in text
     assert margin_finding(results, "") == "40 of 50 samples sit on the margin everywhere."
@@ -392,7 +402,7 @@ def test_where_n_varies_text_and_figure_show_shares(store: RunStore) -> None:
         "Chance level there: 5.0% (the mean image alone 5.0%, an untrained network 5.0%, held-out images 0.0%)."
         in good.finding
     )
-    dotted = next(trace for trace in good.figure.data if trace.name == "chance level: untrained network")
+    dotted = next(trace for trace in good.figure.data if trace.name == "control: untrained network")
     assert list(dotted.y) == [0.05, 0.04]
     assert margin.finding == "Between 50.0% of the samples (1) and 100.0% (0.1) sit on the margin."
     assert [list(trace.y) for trace in margin.figure.data if trace.mode == "markers"] == [[1.0, 0.5]]

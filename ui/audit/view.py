@@ -95,7 +95,7 @@ def _show_verdict(report: AuditReport) -> None:
     draw(plain(report.verdict.sentence), icon=":material/policy:")
     if report.verdict.level is not Level.LEAKS and report.reasons:
         reasons = "\n".join(f"- {plain(reason)}" for reason in report.reasons)
-        st.markdown(f"What speaks against this attack on this model, so that a low count says little:\n\n{reasons}")
+        st.markdown(f"Why this attack may miss what this model leaks, so that a low count says little:\n\n{reasons}")
     if report.fit.likeness != "fits":
         st.warning(plain(report.fit.sentence), icon=":material/warning:")
 
