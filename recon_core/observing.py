@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:  # the command line imports this module, and is to be there at once
+    from torch import Tensor
 
 Listener = Callable[[float | None, str], None]
 """Called with the fraction done, None where it cannot be known, and a message."""

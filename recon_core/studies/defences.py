@@ -26,8 +26,8 @@ _HOW_TO_READ = (
     "Reconstructed: training images that the attack drew out of the released weights well enough to be recognised. "
     "Chance level: how many would count although nothing leaked; a count at or below it means nothing was found, not "
     "that nothing leaks. Certain: candidates of which an attacker can be sure without knowing the training images, and "
-    "how many of those are right. Membership: of the training images, the share that can be told to be such when 1 in 100 "
-    "other images is wrongly accused, by the loss or by a likeness to what was drawn out; 1% is guessing."
+    "how many of those are right. Membership: of the training images, the share that can be told to be such when 1 in "
+    "100 other images is wrongly accused, by the loss or by a likeness to what was drawn out; 1% is guessing."
 )
 
 

@@ -127,6 +127,8 @@ def test_importing_the_package_loads_no_torch() -> None:
     project = Path(__file__).parents[2]
     program = "import sys, recon_core as rc; dir(rc); sys.exit('torch' in sys.modules or 'typer' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=project, check=False).returncode == 0
+    program = "import sys, recon_core.cli; sys.exit('torch' in sys.modules)"  # its help is to be there at once
+    assert subprocess.run([sys.executable, "-c", program], cwd=project, check=False).returncode == 0
 
 
 def test_every_public_name_is_there() -> None:
