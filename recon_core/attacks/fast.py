@@ -133,6 +133,15 @@ class _Good(NamedTuple):
     tensors: dict[str, Tensor]
 
 
+class _Steady(NamedTuple):
+    """z (m, r), q, signs and labels (m,)."""
+
+    z: Tensor
+    q: Tensor
+    signs: Tensor
+    labels: Tensor
+
+
 class _Metric(NamedTuple):
     """C^-1 in units of its mean over the candidates' coordinates, and that unit."""
 
@@ -232,7 +241,7 @@ class FastRecipe:
     def _review(self, point: Evaluation) -> Evaluation:
         """Return to the last good state if the loss jumped; else save this state and measure the curvature."""
         loss = float(point.loss.total)
-        if self.good is not None and not loss <= _JUMP * self.good.loss:
+        if self._jumped(loss):
             self._fall_back(loss)
             return self._point()
         self.pace = min(_FASTEST, self.pace * _GROW)
@@ -244,6 +253,26 @@ class FastRecipe:
             gram = self.search_engine.gradient_gram(self.z, self.labels, self._alpha())
             self.q_rate.copy_(0.5 / _largest_eigenvalue(gram.abs_()))
         return point
+
+    def _jumped(self, loss: float) -> bool:
+        return self.good is not None and not loss <= _JUMP * self.good.loss
+
+    def _loss(self) -> float:
+        """Where it compares with that of the last good state: until refining has begun, in the search's metric."""
+        if self.iteration != self.search_steps:
+            return float(self._point().loss.total)
+        return float(self.search_engine.evaluate(self.z, self.signs * self.q, self.labels, self._alpha()).loss.total)
+
+    def _steady(self) -> _Steady:
+        """The present candidates, or the last good ones where the next review will go back to them.
+
+        Where the layers above the first bend the loss more than the curvature tells, as in a network of noise, ten
+        steps are enough for a jump by many orders. That is not the end of the attack, and nothing to show.
+        """
+        if self.good is None or not self._jumped(self._loss()):
+            return _Steady(self.z, self.q, self.signs, self.labels)
+        kept = self.good.tensors
+        return _Steady(kept["z"], kept["q"], kept.get("signs", self.signs), kept.get("labels", self.labels))
 
     def _fall_back(self, loss: float) -> None:
         assert self.good is not None
@@ -293,8 +322,15 @@ class FastRecipe:
         self.signs.mul_(torch.where(passed, -1.0, 1.0))
         self.labels.copy_(torch.where(passed, 1 - self.labels, self.labels))
 
+    def _settle(self) -> None:
+        """Leave a state that the next review would."""
+        loss = float(self.search_engine.evaluate(self.z, self.signs * self.q, self.labels, self._alpha()).loss.total)
+        if self._jumped(loss):
+            self._fall_back(loss)
+
     def _rescale(self) -> None:
         """Layer 1 fixes only c x, so the unit of the multipliers is the one that gives x the norm of an input."""
+        self._settle()
         size = self.z.square().sum(1).mean().sqrt() / self.input_norm
         factor = size.clamp(1 / _RESCALE_BY, _RESCALE_BY)
         for tensor in (self.z, self.z_memory):
@@ -304,11 +340,15 @@ class FastRecipe:
         self._forget_loss()
 
     def _forget_loss(self) -> None:
-        """The state to fall back to stays; its loss no longer compares, so only a non-finite one is a fall."""
+        """The state to fall back to stays; its loss no longer compares, so only a non-finite one is a fall.
+
+        Call `_settle` before the change after which it does not.
+        """
         if self.good is not None:
             self.good = self.good._replace(loss=math.inf)
 
     def _begin_refining(self) -> None:
+        self._settle()
         for tensor in (self.z_memory, self.q_memory, self.z_square, self.q_square):
             tensor.zero_()
         u = self._point_deltas()
@@ -361,15 +401,17 @@ class FastRecipe:
 
     def measure(self) -> Measurement:
         """The papers' residual, in their metric, whatever the stage works with."""
-        if self.refining:
-            found = self.search_engine.evaluate(self.z, self.signs * self.q, self.labels, self._alpha())
+        z, q, signs, labels = self._steady()
+        if self.refining or z is not self.z:
+            found = self.search_engine.evaluate(z, signs * q, labels, self._alpha())
         else:
             found = self._point()
         zero = torch.zeros_like(self.unit)
         return Measurement(found.loss, zero, zero, self._alpha())
 
     def candidates(self) -> Candidates:
-        return Candidates(self.z @ self.basis.T, self.q * self.settings.m, self.labels)
+        z, q, _, labels = self._steady()
+        return Candidates(z @ self.basis.T, q * self.settings.m, labels)
 
     def take_notes(self) -> list[str]:
         notes, self.notes = self.notes, []

@@ -134,6 +134,8 @@ class Unmixing:
         self.found = basis.new_zeros(0, basis.shape[1])
         self.ended = basis.new_zeros(0, self.directions, basis.shape[1])
         self._begin_round()
+        # The first round starts at a rotation, and its directions are mixtures like any other.
+        self.mixed = self.sparsity.value(self.y).mean()
 
     @property
     def done(self) -> bool:
@@ -184,6 +186,10 @@ class Unmixing:
     def stability(self) -> Tensor:
         """(c,) in [0, 1]: how near the rounds come to each component, the mean of their best absolute cosines."""
         return (self.found @ self.ended.transpose(1, 2)).abs().amax(2).mean(0).clamp_max(1.0)
+
+    def sparser(self) -> Tensor:
+        """(c,): by how much f is lower than of random directions. In a row space of one dimension nothing is."""
+        return self.mixed - self.sparsity.value(self.found)
 
     def state(self) -> dict[str, Tensor]:
         memory = {"mean": self.descent.mean, "square": self.descent.square}

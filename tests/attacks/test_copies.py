@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from recon_core.attacks.copies import CopiesRecipe, Group, nonnegative_fit
+from recon_core.attacks.copies import CopiesRecipe, Evidence, Group, nonnegative_fit
 from recon_core.attacks.fast import FastRecipe
 from recon_core.attacks.session import attack
 from recon_core.attacks.settings import AttackSettings
@@ -159,21 +159,51 @@ def test_fewer_components_than_classes_are_not_confirmed() -> None:
     assert recipe.found().confidence is not None
 
 
-def test_two_witnesses_of_a_sign_count_as_far_as_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = CopiesRecipe(Target.of(network()), settings(), 0)
-    components = torch.eye(4, recipe.start.z.shape[1])
-    share = torch.tensor([0.6, 0.5, -0.4, 0.3])
+def test_evidence_counts_as_far_as_gates_and_multipliers_agree() -> None:
+    share = torch.tensor([0.6, 0.5, 0.4, 0.3])
 
-    def witness(gates: list[float]) -> torch.Tensor:
-        agreement = torch.cat([torch.tensor(gates), torch.zeros(4)])
-        monkeypatch.setattr(recipe, "_agreement", lambda _: agreement)
-        return recipe._sign_evidence(components, share)
+    def likely(gates: list[float], share: torch.Tensor = share, margin: float = 1.0) -> torch.Tensor:
+        evidence = Evidence(torch.ones(4), torch.full((4,), margin), torch.tensor(gates), share, torch.zeros(4))
+        return CopiesRecipe._likely_signs(evidence)
 
-    agreeing = witness([0.5, 0.5, -0.5, 0.5])
-    assert (agreeing.sign() == share.sign()).all()
-    doubtful = witness([0.5, 0.5, -0.5, -0.5])
-    assert (doubtful[:3].abs() < agreeing[:3].abs()).all()
-    assert witness([-0.5, -0.5, 0.5, -0.5]).abs().max() == 0.0
+    agreeing = likely([0.5, 0.5, 0.5, 0.5])
+    assert (agreeing.diff() < 0).all()  # the more multiplier, the surer
+    assert agreeing.min() > 0.5
+    assert (likely([0.5, 0.5, 0.5, -0.5]) < agreeing).all()
+    assert (likely([-0.5, -0.5, -0.5, 0.5]) == 0.5).all()
+    assert (likely([0.5] * 4, margin=2.0) > agreeing).all()
+    assert torch.equal(likely([0.5] * 4, margin=9.0), likely([0.5] * 4, margin=2.0))
+
+
+def test_signs_are_chosen_again_when_multipliers_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 80)
+    assert recipe.confirming is not None
+    asked = int(recipe.confirmed[0])
+
+    def confirmed(mine: float, other: float) -> Evidence:
+        assert recipe.confirming is not None
+        recipe.confirming.q[0], recipe.confirming.q[len(recipe.confirmed)] = mine, other
+        with torch.no_grad():
+            return recipe._evidence()
+
+    monkeypatch.setattr("recon_core.attacks.signs._SHARE_WEIGHT", 100.0)
+    as_it_was, turned = confirmed(1.0, 0.0), confirmed(0.0, 1.0)
+    assert as_it_was.signs[asked] == 1.0
+    assert turned.signs[asked] == -1.0
+    assert turned.share[asked] == pytest.approx(1.0)  # speaks for the sign that was chosen
+
+
+def test_what_is_no_sparser_than_a_mixture_is_never_certain() -> None:
+    """A row space of one dimension has nothing to choose from, so its direction is no evidence of an image."""
+    one = attack(Target.of(network()), settings(rank=1, unmix_starts=None, m=4), Listener())
+    assert one.confidence is not None
+    assert one.confidence.max() == 0.0
+    assert one.summary["certain"] == 0
+    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 80)
+    assert recipe.unmixing is not None
+    likely = recipe._likely_images()
+    assert (likely[recipe.unmixing.sparser().double() <= 0] == 0).all()
+    assert likely.max() <= 1.0
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

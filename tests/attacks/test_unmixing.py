@@ -74,6 +74,13 @@ def test_rounds_agree_on_images_and_not_on_noise() -> None:
     assert real.median() > chance.median() + 0.2
 
 
+def test_images_are_sparser_than_mixtures_and_one_direction_is_not() -> None:
+    found = unmixed(span_of(drawings(8)))
+    assert found.sparser().median() > 0.2
+    alone = unmixed(span_of(drawings(1)), steps=20)
+    assert alone.sparser().abs().max() < 1e-6
+
+
 def test_rows_get_away_from_each_other() -> None:
     y = normalize(torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))).requires_grad_()
     rows = normalize(y)
