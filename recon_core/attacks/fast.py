@@ -47,6 +47,8 @@ _LR_LOG_MULTIPLIER = 0.02
 _REVIEW_EVERY = 10
 # A loss this many times the last good one is a jump: back to that state, at half the pace.
 _JUMP = 4.0
+# A step size from before a change of scale may let the loss rise this much until it is measured anew.
+_USUAL_RISE = 1000.0
 _GROW, _SHRINK, _FASTEST = 1.02, 0.5, 1.5
 # When, in parts of the search, the candidates' size is compared with that of an input. Earlier they still grow.
 _RESCALE_AT = (0.3, 0.42, 0.54, 0.66)
@@ -206,6 +208,8 @@ class FastRecipe:
         if self.iteration == self.search_steps:
             self._begin_refining()
         point = self._point()
+        if self.good is not None and math.isinf(self.good.loss):
+            self._remember_loss(point)
         if self.iteration % _REVIEW_EVERY == 0:
             point = self._review(point)
         if self.refining:
@@ -340,12 +344,15 @@ class FastRecipe:
         self._forget_loss()
 
     def _forget_loss(self) -> None:
-        """The state to fall back to stays; its loss no longer compares, so only a non-finite one is a fall.
-
-        Call `_settle` before the change after which it does not.
-        """
+        """The state to fall back to stays; its loss no longer compares. Call `_settle` before what makes it so."""
         if self.good is not None:
             self.good = self.good._replace(loss=math.inf)
+
+    def _remember_loss(self, point: Evaluation) -> None:
+        """Right after a change of scale. Until the next review the step size is of before, so the loss may rise."""
+        loss = float(point.loss.total)
+        if self.good is not None and math.isfinite(loss):
+            self.good = self.good._replace(loss=loss * _USUAL_RISE)
 
     def _begin_refining(self) -> None:
         self._settle()

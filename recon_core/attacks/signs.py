@@ -12,15 +12,17 @@ together, to maximise
 `share` says by how much more multiplier a sign takes than its opposite, where that is known. N projects on the null
 space of the components. Images that add up to zero have s_i |x_i| in it, so where it has one dimension, as with one
 image more than the span has dimensions, it gives every sign but for one they have in common. Where it has more it
-misleads: on development draws without weight decay it turned up to nine signs of fifty to the wrong side.
+misleads.
 
 With V_i = s_i U_i, K = rho^2 Z Z^T + ridge and V^0 what explains W_1 alone,
 
   V = V^0 + K^-1 s (b_1 - V^0^T s)^T / (1 + s^T K^-1 s),
 
-so that turning a sign costs products of (k, k) and not a new solution. On 17 development models, with and without
-decay, this has 93 of 100 signs right, where each component by itself has 84.
-Tried instead: the likelihood of [W_1 b_1] under errors along the samples, as in the refining of `fast` (91).
+so that turning a sign costs products of (k, k) and not a new solution. Of the components near an image on seven
+development models each, 92 of 100 signs are right with weight decay and 89 without, where each component by itself,
+its gates and its multiplier, had 80 and 87. The truth scores below what is found, so a longer search would not help.
+Tried instead: the likelihood of [W_1 b_1] under errors along the samples, as in the refining of `fast` (3% fewer
+right); the null space at any dimension (it turned up to nine signs of fifty to the wrong side).
 """
 
 from __future__ import annotations

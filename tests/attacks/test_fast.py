@@ -104,6 +104,40 @@ def test_far_too_large_a_pace_still_ends_finite() -> None:
     assert torch.isfinite(outcome.candidates).all()
 
 
+@pytest.mark.parametrize("measure_every", [10, 7])
+@pytest.mark.parametrize(("recipe", "scale"), [("fast", 4.0), ("copies", 1.0)])
+def test_weights_that_are_noise_end_with_candidates_and_not_with_a_failure(
+    recipe: str, scale: float, measure_every: int
+) -> None:
+    """As DP-SGD leaves them at a small epsilon: ten steps are enough for the loss to rise a million times.
+
+    Between two reviews, and after a change of scale, the last good state is what is measured and shown.
+    """
+    noise, generator = network(), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in noise.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+    listener = Listener()
+    asked = settings(recipe=recipe, m=20, iterations=200, rank=1, measure_every=measure_every)
+    outcome = attack(Target.of(noise), asked, listener)
+    assert outcome.reason is StopReason.ITERATIONS
+    assert torch.isfinite(outcome.candidates).all()
+    assert torch.isfinite(outcome.snapshots["candidates"]).all()
+    assert max(row["residual"] for row in listener.rows) < 10
+
+
+def test_what_the_next_review_takes_back_is_not_shown() -> None:
+    recipe = FastRecipe(Target.of(network()), settings(iterations=150), seed=0)
+    for _ in range(14):
+        recipe.step()
+    assert recipe.good is not None
+    good = recipe.good.tensors["z"] @ recipe.basis.T
+    recipe.z.mul_(1e6)
+    recipe._known = None
+    torch.testing.assert_close(recipe.candidates().x, good)
+    assert recipe.measure().stationarity.total <= recipe.good.loss * 1.01
+
+
 def test_metric_gradients_are_slopes_of_the_loss() -> None:
     """tr(R B R^T) of layer 1 plus a weight times the layers above, with gates so sharp that they are ReLU's own."""
     target = Target.of(build_network(network().architecture, init_scale="kaiming", seed=4, dtype=torch.float64))

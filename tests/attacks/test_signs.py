@@ -68,15 +68,15 @@ def test_without_a_bias_each_is_by_itself() -> None:
     assert torch.equal(joint.best([random_signs(6, 7)]), joint.alone())
 
 
-def test_the_bias_finds_signs_that_no_component_knows_by_itself() -> None:
-    alone, together = 0, 0
-    for seed in range(5):
-        joint, signs = trained(12, 11, seed)
-        joint.null = None
-        alone += int((joint.alone() == signs).sum())
-        together += int((joint.best([joint.alone()]) == signs).sum())
-    assert together >= alone + 6
-    assert together >= 54  # of 60
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bias_tells_signs_that_no_component_knows_by_itself(seed: int) -> None:
+    joint, signs = trained(30, 29, seed)
+    joint.null = None
+    assert (joint.alone() == signs).sum() < 24
+    torch.testing.assert_close(joint.agreement(signs[None])[0], torch.ones(1, 30).double(), atol=0.02, rtol=0)
+    mistaken = signs.clone()
+    mistaken[[2, 11, 17]] *= -1
+    assert torch.equal(joint.settled(mistaken), signs)
 
 
 def test_images_that_add_up_to_zero_tell_each_others_signs() -> None:
