@@ -24,6 +24,7 @@ lies in that space too); descending that with either sign first; skewness (right
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -284,7 +285,7 @@ class CopiesRecipe:
         assert self.unmixing is not None
         count, rank = self.components.z.shape
         sparse = (self.unmixing.sparser() / _SPARSER).clamp(0.0, 1.0)
-        likely = self.unmixing.stability() * sparse * min(1.0, rank / count) ** 0.5
+        likely = self.unmixing.stability() * sparse * math.sqrt(min(1.0, rank / count))
         return likely.cpu().double()
 
     @staticmethod

@@ -103,7 +103,7 @@ def _with(variant: Variant, settings: Settings) -> Variant:
 
 _FULL_SOURCE = {"data.source": "cifar10-full"}
 _KAIMING = {"model.init_scale": "kaiming"}
-_THREE, _TWO = [0, 1, 2], [0, 1]
+_THREE = [0, 1, 2]
 # Starts that are pooled at full size, as the papers pool a search.
 _POOLED = {"attack.seeds": 5}
 
@@ -304,7 +304,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                                check=Check.SOME_EVERYWHERE),
                     PaperClaim(text="With more training images the test error is lower.",
                                check=Check.TEST_ERROR_FALLS)),
-            quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]), "seeds": _TWO,
+            quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]), "seeds": _THREE,
                    "base": _flow(FAR_MANY)},
             # The embedded subset holds 416 vehicles.
             paper_n={"points": value_variants("data.n", [10, 50, 100, 500, 800]), "base": _flow(FAR_MANY)},
@@ -320,7 +320,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="Images are reconstructed from all of them, even with biases in all layers.",
                                check=Check.SOME_EVERYWHERE),
                     PaperClaim(text="The test error hardly depends on the network.", check=Check.TEST_ERROR_STEADY)),
-            quick={"points": _ARCHITECTURES, "seeds": _TWO, "base": {"data.n": 100, **_flow(FAR_MANY)}},
+            quick={"points": _ARCHITECTURES, "seeds": _THREE, "base": {"data.n": 100, **_flow(FAR_MANY)}},
             paper_n={"points": _ARCHITECTURES, "base": {"data.n": 500, **_flow(FAR_MANY)}},
             full={"points": _ARCHITECTURES, "seeds": _THREE,
                   "base": {"data.n": 500, **_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
@@ -335,7 +335,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             claims=(PaperClaim(text="Neither gives as many training images as the attack.",
                                check=Check.BELOW_REFERENCE),),
             quick={"points": _BASELINES, "references": [Variant(label="the attack")], "panels": _BASELINE_PANELS,
-                   "base": {"data.n": 100, **_flow(FAR_MANY)}, "seeds": _TWO},
+                   "base": {"data.n": 100, **_flow(FAR_MANY)}, "seeds": _THREE},
             paper_n={"points": _BASELINES, "references": [Variant(label="the attack")], "panels": _BASELINE_PANELS,
                      "base": {"data.n": 500, **_flow(FAR_MANY)}},
             full={"points": _BASELINES, "references": [Variant(label="the attack", settings=_POOLED)],
@@ -363,7 +363,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                         training__target_loss=0.014),
                 ],
                 "references": [Variant(label="small start, far", settings=_flow())],
-                "base": {"data.n": 50}, "seeds": _TWO,
+                "base": {"data.n": 50}, "seeds": _THREE,
             },
             paper_n={
                 "points": [
@@ -404,7 +404,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                                check=Check.GROWS),
                     PaperClaim(text="Training images are reconstructed from classifiers of several classes.",
                                check=Check.SOME_EVERYWHERE)),
-            quick={"points": _classes(per_class=10), "seeds": _TWO, "base": _flow(FAR_MANY)},
+            quick={"points": _classes(per_class=10), "seeds": _THREE, "base": _flow(FAR_MANY)},
             paper_n={"points": _classes(per_class=50), "base": _flow(FAR_MANY)},
             full={"points": _classes(per_class=50), "seeds": _THREE,
                   "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
@@ -418,7 +418,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             scale=Scale.LINEAR,
             claims=(PaperClaim(text="With as many images in all, more classes let more of them be reconstructed.",
                                check=Check.GROWS),),
-            quick={"points": _classes(n=60), "seeds": _TWO, "base": _flow(FAR_MANY)},
+            quick={"points": _classes(n=60), "seeds": _THREE, "base": _flow(FAR_MANY)},
             # 500 as in the paper, or the nearest number that the classes divide evenly.
             full={"points": [_with(point, {"data.n": 500 - 500 % int(point.label)}) for point in _classes()],
                   "seeds": _THREE, "base": {**_flow(FAR_MANY), **_FULL_SOURCE, **_POOLED}},
@@ -477,7 +477,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
                 "points": value_variants("model.conv_kernel", [3, 5, 7, 10, 16, 24, 32]),
                 "panels": [_at(f"{count} channels", model__conv_channels=count) for count in (8, 16, 32, 64)],
                 "base": {"data.n": 500, "model.widths": [1000], "attack.iterations": 2000, **_FULL_SOURCE},
-                "seeds": _TWO,
+                "seeds": _THREE,
             },
         ),
         BuiltInStudy(
@@ -541,7 +541,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             scale=Scale.LOG,
             claims=(PaperClaim(text="Ours: the share reconstructed falls with n.", check=Check.SHARE_FALLS),),
             quick={"points": value_variants("data.n", [10, 20, 50, 100, 200]),
-                   "base": {**_flow(), "attack.recipe": "copies"}, "seeds": _TWO},
+                   "base": {**_flow(), "attack.recipe": "copies"}, "seeds": _THREE},
             full={"points": value_variants("data.n", [10, 20, 50, 100, 200, 500, 1000]),
                   "base": {**_flow(), "attack.recipe": "copies", **_FULL_SOURCE}, "seeds": _THREE},
         ),
@@ -556,7 +556,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             base=_DEFENDED,
             claims=(PaperClaim(text="Ours: some defences leave fewer images to an attacker.",
                                check=Check.FALLS_SOMEWHERE),),
-            quick={"points": _defences(50, 300, 20), "seeds": _TWO,
+            quick={"points": _defences(50, 300, 20), "seeds": _THREE,
                    "base": {"data.n": 50, "model.widths": [300, 300], "attack.m": 100, "attack.iterations": 600}},
             full={"points": _defences(500, 1000, 100), "seeds": _THREE,
                   "base": {"data.n": 500, "training.batch_size": 50, "training.epochs": 5000, **_FULL_SOURCE}},
@@ -571,7 +571,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             scale=Scale.LOG,
             claims=(PaperClaim(text="Ours: more starts, put together, find more.", check=Check.GROWS),),
             quick={"points": value_variants("attack.seeds", [1, 2, 4, 8]),
-                   "base": {"data.n": 50, **_flow()}, "seeds": _TWO},
+                   "base": {"data.n": 50, **_flow()}, "seeds": _THREE},
             full={"points": value_variants("attack.seeds", [1, 2, 5, 10, 20, 50]),
                   "base": {"data.n": 500, **_flow(FAR_MANY), **_FULL_SOURCE}, "seeds": _THREE},
         ),
@@ -584,7 +584,7 @@ CATALOGUE: dict[str, BuiltInStudy] = {
             scale=Scale.LOG,
             claims=(PaperClaim(text="Ours: faces are reconstructed like other images.", check=Check.SOME_EVERYWHERE),),
             base={"data.source": "faces", **_flow()},
-            quick={"points": value_variants("data.n", [10, 20, 50, 100]), "seeds": _TWO},
+            quick={"points": value_variants("data.n", [10, 20, 50, 100]), "seeds": _THREE},
             full={"points": value_variants("data.n", [10, 20, 50, 100, 140]), "seeds": _THREE, "base": _POOLED},
         ),
     )
