@@ -3,8 +3,9 @@
 One function for each kind of claim gives the sentence, the numbers in it and the verdict. A claim agrees where the 95%
 interval of the number it is about says so, does not where the interval says the contrary, and else is not decided.
 Intervals are Student's t over seeds: Welch's of a difference, Dunnett's of many, that of regression of a slope. Fewer
-than three seeds decide nothing. Neither does an interval without width, of seeds that all gave the same number; where a
-count is held against its chance level, the exact binomial interval of one model's images then stands in for it.
+than three seeds decide nothing; slopes and Dunnett's intervals pool those of all values. Neither does an interval
+without width, of seeds that all gave the same number; where a count is held against its chance level, the exact
+binomial interval of one model's images then stands in for it.
 """
 
 from __future__ import annotations

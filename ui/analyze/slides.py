@@ -139,7 +139,7 @@ def _errors(threshold: float) -> SlideTable:
     said = f"good: SSIM above {threshold:g}" + (f"; {' / '.join(ways)}" if ways else "")
     return SlideTable(
         "What models learnt and what leaked",
-        f"{said}; chance level: mean image, untrained network or held-out images",
+        f"{said}; chance level: the largest of mean image, untrained network and held-out images",
         frame,
     )
 
