@@ -27,6 +27,8 @@ right); the null space at any dimension (it turned up to nine signs of fifty to 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -36,8 +38,17 @@ from torch.nn.functional import normalize
 _RIDGE = 0.01
 _SHARE_WEIGHT = 0.5
 _NULL_WEIGHT = 3.0
-# Sets of signs looked at together.
-_BLOCK = 2048
+
+
+class _Products(NamedTuple):
+    """Of sets of signs (c, k) with K^-1, with the inner products of V^0, with those of the network's signals and V^0
+    for each sign, all (c, k), and with those of V^0 and the bias, (c, 1)."""
+
+    inverse: Tensor
+    signals: Tensor
+    with_sign: Tensor
+    against: Tensor
+    aim: Tensor
 
 
 class JointSigns:
@@ -71,18 +82,7 @@ class JointSigns:
 
     def agreement(self, signs: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines (c, k) of sets of signs (c, k): with each component's sign, and with the opposite one."""
-        if self.biased:
-            turned = signs @ self.inverse
-            part = turned / (1 + (turned * signs).sum(1, keepdim=True))
-            across = signs @ self.with_signals
-            gap_size = self.aim_size - 2 * (signs @ self.with_aim) + (across * signs).sum(1)
-            squared = self.size + 2 * part * (self.with_aim - across) + part.square() * gap_size[:, None]
-            dots = self.own_self[:, None] + part * (self.own_aim[:, None] - signs @ self.own_signals.transpose(1, 2))
-        else:
-            squared, dots = self.size.expand_as(signs), self.own_self[:, None].expand(2, *signs.shape)
-        cosines = dots / squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
-        positive = signs > 0
-        return torch.where(positive, cosines[0], cosines[1]), torch.where(positive, cosines[1], cosines[0])
+        return self._cosines(signs, _Products(*(signs @ matrix for matrix in self._matrices)))
 
     def alone(self) -> Tensor:
         """The sign (k,) that each would take by itself, without the bias."""
@@ -90,22 +90,44 @@ class JointSigns:
 
     def score(self, signs: Tensor, share: Tensor | None = None, *, null: bool = True) -> Tensor:
         """What is maximised, (c,), at sets of signs (c, k); with or without the null space."""
-        value = self.agreement(signs)[0].sum(1)
+        return self._score(signs, self.agreement(signs)[0], share, null=null)
+
+    def margins(self, signs: Tensor, share: Tensor | None = None, *, null: bool = True) -> Tensor:
+        """By how much turning each sign by itself lowers the score, (k,)."""
+        change = -2 * signs[:, None]
+        turned = signs + change.flatten().diag()
+        products = _Products(*(signs @ matrix + change * matrix for matrix in self._matrices))
+        lower = self._score(turned, self._cosines(turned, products)[0], share, null=null)
+        return self.score(signs[None], share, null=null) - lower
+
+    @property
+    def _matrices(self) -> tuple[Tensor, ...]:
+        """What sets of signs are multiplied with, in the order of `_Products`."""
+        own = self.own_signals.transpose(1, 2)
+        return self.inverse, self.with_signals, own[0], own[1], self.with_aim[:, None]
+
+    def _cosines(self, signs: Tensor, products: _Products) -> tuple[Tensor, Tensor]:
+        if self.biased:
+            part = products.inverse / (1 + (products.inverse * signs).sum(1, keepdim=True))
+            across = products.signals
+            gap_size = self.aim_size - 2 * products.aim + (across * signs).sum(1, keepdim=True)
+            squared = self.size + 2 * part * (self.with_aim - across) + part.square() * gap_size
+            first = self.own_self[0] + part * (self.own_aim[0] - products.with_sign)
+            second = self.own_self[1] + part * (self.own_aim[1] - products.against)
+        else:
+            squared = self.size.expand_as(signs)
+            first, second = self.own_self[0].expand_as(signs), self.own_self[1].expand_as(signs)
+        length = squared.clamp_min(torch.finfo(squared.dtype).tiny).sqrt()
+        positive = signs > 0
+        return torch.where(positive, first, second) / length, torch.where(positive, second, first) / length
+
+    def _score(self, signs: Tensor, cosines: Tensor, share: Tensor | None, *, null: bool) -> Tensor:
+        value = cosines.sum(1)
         if share is not None:
             value = value + _SHARE_WEIGHT * (signs @ share)
         if null and self.null is not None:
             value = value + _NULL_WEIGHT * ((signs @ self.null) * signs).sum(1)
         return value
-
-    def margins(self, signs: Tensor, share: Tensor | None = None, *, null: bool = True) -> Tensor:
-        """By how much turning each sign by itself lowers the score, (k,)."""
-        here, lost = self.score(signs[None], share, null=null), []
-        for first in range(0, len(signs), _BLOCK):
-            count = min(_BLOCK, len(signs) - first)
-            turned = signs.repeat(count, 1)
-            turned[torch.arange(count), first + torch.arange(count)] *= -1
-            lost.append(here - self.score(turned, share, null=null))
-        return torch.cat(lost) if lost else signs.new_zeros(0)
 
     def settled(self, signs: Tensor, share: Tensor | None = None) -> Tensor:
         """From these signs (k,), the one turned whose turning gains most, until none does."""
