@@ -285,7 +285,7 @@ class CopiesRecipe:
         assert self.unmixing is not None
         count, rank = self.components.z.shape
         sparse = (self.unmixing.sparser() / _SPARSER).clamp(0.0, 1.0)
-        likely = self.unmixing.stability() * sparse * math.sqrt(min(1.0, rank / count))
+        likely: Tensor = self.unmixing.stability() * sparse * math.sqrt(min(1.0, rank / count))
         return likely.cpu().double()
 
     @staticmethod
