@@ -58,8 +58,9 @@ class Stepper(Protocol):
 
 
 CERTAIN = 0.87
-"""Confidence above which a candidate is called certain. Chosen on 23 development models of other images than those the
-benchmark reports on."""
+"""Confidence above which a candidate is called certain. Chosen on 14 CIFAR-10 models of development draws, with weight
+decay and without, where 0.98 of those were real; on two of the models less than 0.95. On six models of other draws
+0.97 to 1.00 were, 507 of 511 together, and they show 0.42 to 0.66 of the training images."""
 
 
 class Found(NamedTuple):
