@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -17,6 +18,7 @@ from ui.shared.engine import load_in_background
 from ui.shared.formatting import plain
 from ui.shared.live import keep_fresh
 from ui.shared.pages import HOME, TRAIN, show_page
+from ui.shared.queue import hold_scheduler_ready
 from ui.shared.run_page import opened_run, show_run_page
 from ui.shared.runs import is_active, show_numbers, show_runs
 from ui.shared.store import recent_runs
@@ -25,9 +27,10 @@ TEXT_WIDTH = 860  # pixels: lines longer than this are hard to follow
 FIRST_COMMAND = "python -m recon_core train --preset cifar10-50"
 PICTURE = Path(__file__).parent / "assets" / "home.png"
 CIRCLE, CHAIN = "circle", "chain"
+_TAKEN = "way-taken"
 # What the buttons here and the other pages lead to, in the order in which it is likely to be needed.
 ENGINE = (
-    *("ui.home.experiment", "ui.circle.live", "ui.match.pairs", "ui.match.pool", "ui.analyze.one"),
+    *("ui.circle.live", "ui.home.experiment", "ui.match.pairs", "ui.match.pool", "ui.analyze.one"),
     *("ui.reconstruct.view", "ui.reconstruct.form", "ui.train.run", "ui.train.form", "ui.studies.view"),
 )
 
@@ -61,29 +64,35 @@ def ways_in() -> None:
     with st.container(key="ways"):
         circle, images, own = st.columns(3, gap="medium")
     with circle:
-        if st.button(
-            "Watch the circle", key="way-circle", icon=":material/animation:", type="primary", width="stretch"
-        ):
+        _button("Watch the circle", "way-circle", ":material/animation:", type="primary")
+        if st.session_state.get(_TAKEN) == "way-circle":
             forget_choice()
             st.query_params["view"] = CIRCLE
             st.rerun()
         st.caption("**Start here.** Twenty points, learnt and found again: the whole idea in one picture, at once.")
     with images:
-        if st.button(
-            "Reconstruct CIFAR images",
-            key="way-images",
-            icon=":material/photo_library:",
-            width="stretch",
-        ):
+        _button("Reconstruct CIFAR images", "way-images", ":material/photo_library:")
+        if st.session_state.get(_TAKEN) == "way-images":
             with engine():
                 from ui.home.experiment import open_first_experiment
             st.query_params[CHAIN] = open_first_experiment()
             st.rerun()
         st.caption("Trains on 25 animals and 25 vehicles, then draws them back. A minute or two, nothing to set.")
     with own:
-        if st.button("Bring your own model", key="way-own", icon=":material/upload_file:", width="stretch"):
+        _button("Bring your own model", "way-own", ":material/upload_file:")
+        if st.session_state.get(_TAKEN) == "way-own":
+            del st.session_state[_TAKEN]
             st.switch_page(TRAIN.file, query_params={"t_view": "Import"})
         st.caption("A checkpoint of yours, attacked the same way. It stays on this machine.")
+
+
+def _button(label: str, key: str, icon: str, **look: Any) -> None:
+    """A click holds until another view is drawn: while the engine is loaded, a second one draws this page anew."""
+
+    def take() -> None:
+        st.session_state[_TAKEN] = key
+
+    st.button(label, key=key, icon=icon, width="stretch", on_click=take, **look)
 
 
 def list_runs() -> None:
@@ -123,6 +132,9 @@ def engine() -> AbstractContextManager[None]:
 
 
 def page() -> None:
+    elsewhere = "run" in st.query_params or CHAIN in st.query_params or st.query_params.get("view") == CIRCLE
+    if elsewhere:
+        st.session_state.pop(_TAKEN, None)
     if "run" in st.query_params:
         one_run()
     elif CHAIN in st.query_params:
@@ -138,4 +150,5 @@ def page() -> None:
 # All room to the pictures.
 WIDE = CHAIN in st.query_params or st.query_params.get("view") == CIRCLE
 show_page(HOME, page, sidebar="collapsed" if WIDE else "auto")
+hold_scheduler_ready()
 load_in_background(ENGINE)

@@ -3,10 +3,14 @@
 `python -m recon_core.worker RUN_DIR` performs one run. `python -m recon_core.worker --serve` performs the runs whose
 folders come in on standard input, one after the other, and answers each with one line of JSON; when its input closes,
 because whoever asked is done or was killed, the run at hand writes a checkpoint and stops.
+
+`python -m recon_core.worker STORE --ready LINE` loads what a training needs and performs the one that it is then told,
+see `recon_core.scheduling.ready`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -16,7 +20,7 @@ from pathlib import Path
 from threading import Thread
 
 from recon_core.errors import AfterimageError
-from recon_core.kinds import perform, perform_in
+from recon_core.kinds import KINDS, perform, perform_in
 from recon_core.runs import StopFlag, stopping_on_signals
 from recon_core.store import Run, RunState, RunStore
 
@@ -28,10 +32,15 @@ def main(arguments: list[str]) -> int:
     """Exit code 0 done, 1 not finished, 2 a request that cannot be met."""
     if arguments == ["--serve"]:
         return serve()
+    if arguments[1:2] == ["--ready"]:
+        return wait(int(arguments[2]))
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m recon_core.worker RUN_DIR, or --serve\n")
         return 2
-    folder = Path(arguments[0]).absolute()
+    return _perform_one(Path(arguments[0]).absolute())
+
+
+def _perform_one(folder: Path) -> int:
     try:
         run = RunStore(folder.parent).open(folder.name)
         Thread(target=_end_after_cancel, args=(run,), daemon=True).start()
@@ -40,6 +49,20 @@ def main(arguments: list[str]) -> int:
     except AfterimageError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+
+
+def wait(line: int) -> int:
+    """Load what a training needs, wait for one, perform it."""
+    from recon_core.scheduling.ready import wait_until_needed, write_to
+
+    with contextlib.suppress(Exception):  # it is loaded again for the run, whose log then says what is wrong
+        KINDS["train"]()
+    needed = wait_until_needed(line)
+    if needed is None:
+        return 0
+    _, log = needed.files  # the other one is the lock of its slot, which it holds until it ends
+    write_to(log)
+    return _perform_one(Path(needed.words))
 
 
 def _end_after_cancel(run: Run) -> None:

@@ -52,6 +52,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of its own for each test, not made yet: no test ever touches the user's runs."""
     root = tmp_path / "runs"
     monkeypatch.setenv("AFTERIMAGE_STORE", str(root))
+    monkeypatch.setenv("AFTERIMAGE_READY", "0")  # pages drawn in a test hold no processes that nobody will need
     return root
 
 

@@ -29,6 +29,8 @@ from recon_core.errors import InputError
 
 CLASS_NAMES = ("negative", "positive")
 MAX_POINTS = 10_000
+FIELD_REACH = 1.6
+"""Half the side of the square around the origin on which planar networks are drawn."""
 
 Points = NDArray[np.float64]
 

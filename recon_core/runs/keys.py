@@ -129,7 +129,7 @@ class RunIndex:
             return None
         run = self._store.open(summary.id)
         if summary.kind == "train":
-            return _trained_key(run)
+            return key_of_training(run)
         if summary.kind == "reconstruct":
             asked = parse_config(ReconstructConfig, run.config)
             return self._attack_key(asked, attack_version(run, asked.settings.recipe), summaries)
@@ -165,7 +165,7 @@ def is_at_work(run: Run) -> bool:
     return lock.is_held(run.dir / layout.LOCK)
 
 
-def _trained_key(run: Run) -> str | None:
+def key_of_training(run: Run) -> str | None:
     """None for one on the user's own images that has not said yet which they were."""
     config = parse_config(TrainConfig, run.config)
     if not config.data.source.needs_path:

@@ -16,11 +16,13 @@ import subprocess
 import sys
 from enum import IntEnum
 from pathlib import Path
-from threading import Thread
-from typing import NamedTuple
+from threading import Lock, Thread
+from typing import IO, NamedTuple
 
 import recon_core
 from recon_core.errors import InputError
+from recon_core.scheduling.memory import free_memory
+from recon_core.scheduling.ready import Held
 from recon_core.store import Run, RunState, RunStore
 from recon_core.store.files import explaining
 from recon_core.store.lock import acquire, gate, is_held, sign
@@ -30,6 +32,11 @@ _TICKET = re.compile(r"(\d{9})-([a-z0-9][a-z0-9_-]{0,63})")
 
 
 _PLACES = 100_000_000
+READY_VARIABLE = "AFTERIMAGE_READY"
+_HELD: dict[Path, Held] = {}
+_HOLDING = Lock()
+_SPARE = 2 * 2**30
+"""Bytes that must be free before processes are held ready, which take a tenth of a gigabyte or three."""
 
 
 class Priority(IntEnum):
@@ -152,8 +159,8 @@ def ensure_scheduler(root: Path) -> None:
         return
     try:
         with explaining(queue_folder(root)), open_to_append(queue_folder(root) / "dispatcher.log") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "recon_core.scheduling.scheduler", str(root), str(handle)],
+            process = _held_ready(root, handle, log) or subprocess.Popen(
+                [*_scheduler(root), str(handle)],
                 start_new_session=True,  # neither Ctrl-C in the app's terminal nor the end of the app stops it
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -165,6 +172,35 @@ def ensure_scheduler(root: Path) -> None:
     finally:
         os.close(handle)  # the scheduler's copy keeps the lock
     Thread(target=process.wait, daemon=True).start()  # or it would stay behind as a zombie
+
+
+def hold_ready(root: Path) -> None:
+    """Have a scheduler wait, with a worker that has loaded what a training needs, so that the first run starts at once.
+
+    They leave with this process, or when nothing was submitted for some minutes. Cheap where they wait already, and
+    nothing is done where memory is short, a scheduler is at work, or AFTERIMAGE_READY is 0.
+    """
+    if os.environ.get(READY_VARIABLE) == "0":
+        return
+    with _HOLDING:
+        held = _HELD.get(root)
+        if held is not None and held.waits:
+            return
+        if held is not None:
+            held.dismiss()
+            del _HELD[root]
+        if not is_held(scheduler_lock(root)) and free_memory().bytes > _SPARE:
+            _HELD[root] = Held(_scheduler(root), module_environment())
+
+
+def _held_ready(root: Path, handle: int, log: IO[bytes]) -> subprocess.Popen[bytes] | None:
+    with _HOLDING:
+        held = _HELD.pop(root, None)
+    return None if held is None else held.need(str(root), [handle, log.fileno()])
+
+
+def _scheduler(root: Path) -> list[str]:
+    return [sys.executable, "-m", "recon_core.scheduling.scheduler", str(root)]
 
 
 def module_environment() -> dict[str, str]:

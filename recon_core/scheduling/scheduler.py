@@ -1,5 +1,7 @@
 """`python -m recon_core.scheduling.scheduler STORE [LOCK]`: start queued runs, as many at once as there are slots.
 
+With `STORE --ready LINE` it waits until it is needed, see `recon_core.scheduling.ready`.
+
 Each run is a process of its own that outlives this one. A slot is a lock which its worker inherits and holds
 until it dies, so that a second scheduler, after the first was killed, counts the same slots as taken. LOCK is
 the open file with which this process inherits its own lock, see `recon_core.scheduling.queue.ensure_scheduler`.
@@ -28,12 +30,15 @@ from recon_core.errors import AfterimageError, InputError
 from recon_core.runs.titles import title_of
 from recon_core.scheduling.killed import describer, lacked_memory
 from recon_core.scheduling.queue import Ticket, module_environment, queue_folder, scheduler_lock, tickets
+from recon_core.scheduling.ready import FLAG, Held, wait_until_needed, write_to
 from recon_core.scheduling.slots import Slot, background_slots, slots
 from recon_core.store import Run, RunState, RunStore, RunSummary, layout, lock
 from recon_core.store.files import explaining, is_full
 from recon_core.store.private import open_to_append
 
 _POLL_SECONDS = 0.2
+_READY_SECONDS = 600.0
+"""For so long a process that is held ready waits to be needed."""
 _ENDED = (RunState.CANCELLED, RunState.FAILED, RunState.INTERRUPTED)
 
 
@@ -45,6 +50,27 @@ class _Worker:
     """When the status that queued it was written."""
     describe: Callable[[int], str]
     """Words for the code that its process ends with."""
+
+
+class ReadyWorker:
+    """A worker that has loaded what a training needs, in the environment of the first slot."""
+
+    KIND = "train"  # no other: what performs an attack never loads the code that reads data
+
+    def __init__(self, root: Path) -> None:
+        self._environment = slots()[0].environment()
+        command = [sys.executable, "-m", "recon_core.worker", str(root)]
+        self._held = Held(command, {**module_environment(), **self._environment})
+
+    def begin(self, run: Run, slot: Slot, handle: int) -> subprocess.Popen[bytes] | None:
+        """Begin the run in this slot; None where this worker is not meant for it, or does not wait any more."""
+        if run.kind != self.KIND or slot.background or slot.environment() != self._environment:
+            return None
+        with explaining(run.dir / layout.LOG), open_to_append(run.dir / layout.LOG) as log:
+            return self._held.need(str(run.dir), [handle, log.fileno()])
+
+    def dismiss(self) -> None:
+        self._held.dismiss()
 
 
 class Prospect(Enum):
@@ -59,14 +85,18 @@ class Prospect(Enum):
 class Scheduler:
     """Starts the queued runs of one store until none is left that can start."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, ready: ReadyWorker | None = None) -> None:
         self._store = RunStore(root)
         self._root = root
+        self._ready = ready
         self._workers: list[_Worker] = []
 
     def work(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Start runs until nothing is left to do; `meanwhile` is called in every pass."""
         while self.hand_out() or self._workers:
+            if self._ready is not None:  # not for a run of later: it takes memory
+                self._ready.dismiss()
+                self._ready = None
             time.sleep(_POLL_SECONDS)
             self.reap()
             meanwhile()
@@ -140,7 +170,8 @@ class Scheduler:
         try:
             queued = run.status().updated
             describe = describer()
-            self._workers.append(_Worker(ticket, _spawn(run, slot, handle), queued, describe))
+            ready = None if self._ready is None else self._ready.begin(run, slot, handle)
+            self._workers.append(_Worker(ticket, ready or _spawn(run, slot, handle), queued, describe))
         finally:
             os.close(handle)  # the worker's copy keeps the lock
         return True
@@ -239,6 +270,8 @@ class _Successor:
 
 
 def main(arguments: list[str]) -> int:
+    if len(arguments) == 3 and arguments[1] == FLAG and arguments[2].isdecimal():
+        return _wait(Path(arguments[0]).absolute(), int(arguments[2]))
     if len(arguments) not in (1, 2) or not all(map(str.isdecimal, arguments[1:])):
         sys.stderr.write("usage: python -m recon_core.scheduling.scheduler STORE [LOCK]\n")
         return 2
@@ -246,9 +279,20 @@ def main(arguments: list[str]) -> int:
     return _serve(root, int(arguments[1]) if len(arguments) == 2 else lock.acquire(scheduler_lock(root)))
 
 
-def _serve(root: Path, handle: int | None) -> int:
+def _wait(root: Path, line: int) -> int:
+    """Serve once somebody needs a scheduler, if anybody does."""
+    worker = ReadyWorker(root)
+    needed = wait_until_needed(line, _READY_SECONDS)
+    if needed is None:
+        return 0  # and the worker leaves too
+    handle, log = needed.files
+    write_to(log)
+    return _serve(root, handle, worker)
+
+
+def _serve(root: Path, handle: int | None, ready: ReadyWorker | None = None) -> int:
     """Run the scheduler for as long as there is work; `handle` holds its lock."""
-    scheduler = Scheduler(root)
+    scheduler = Scheduler(root, ready)
     while handle is not None:
         successor = _Successor(root, handle)
         try:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recon_core.config import Augmentation, Recipe, Task, TrainConfig
 from recon_core.data import TaskData
+from recon_core.data.planar import FIELD_REACH
 from recon_core.devices import DTYPES, pick_device
 from recon_core.models import Network, architecture_of, build_network
 from recon_core.models.release import released
@@ -40,7 +41,6 @@ _MEASURE_EVERY = {Recipe.FLOW: 10, Recipe.STATIONARY: 10, Recipe.PAPER: 500, Rec
 _RECORD_EVERY = {Recipe.FLOW: 8, Recipe.STATIONARY: 6, Recipe.PAPER: 500, Recipe.SGD: 100, Recipe.DPSGD: 1}
 MARGIN_LEVELS = 11  # the smallest margin, nine deciles, the largest
 FIELD_SIDE = 48
-FIELD_REACH = 1.6
 
 
 class StopReason(StrEnum):

@@ -14,10 +14,10 @@ from recon_core.attacks.baselines import weight_points
 from recon_core.attacks.circle import deduplicate, filter_multipliers
 from recon_core.config import TrainConfig, parse_config
 from recon_core.data import load_task
+from recon_core.data.planar import FIELD_REACH
 from recon_core.matching.planar import match_points
 from recon_core.runs.models import model_of
 from recon_core.store import Run
-from recon_core.training.session import FIELD_REACH
 from recon_core.views.circle_frames import (
     MIDDLE,
     RADII,

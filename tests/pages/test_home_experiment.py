@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from recon_core.attacks import find_attack
@@ -72,6 +73,29 @@ def press(app: AppTest, label: str) -> AppTest:
 
 def labels(app: AppTest) -> list[str]:
     return [button.label for button in app.button]
+
+
+def test_a_click_outlives_the_page_that_is_drawn_anew_meanwhile(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is where somebody clicks twice while the engine is loaded."""
+    opened: list[str] = []
+    really = experiment.open_first_experiment
+
+    def interrupted() -> str:
+        opened.append("")
+        if len(opened) == 1:
+            st.rerun()
+        return really()
+
+    monkeypatch.setattr(experiment, "open_first_experiment", interrupted)
+    app = press(visit(), "Reconstruct CIFAR images")
+    [match] = [run for run in store.list() if run.kind == "match"]
+    assert app.query_params["chain"] == match.id
+    assert len(opened) == 2
+    # Back on the home page, the click is over.
+    assert "Watch the circle" in labels(press(app, "Home"))
+    assert len(store.list("train")) == 1
 
 
 def parts(app: AppTest) -> dict[str, Any]:

@@ -82,6 +82,16 @@ class TestStanding:
         assert "Resume" not in labels(app)
         assert any(caption.value.startswith("body of train-") for caption in app.caption)
 
+    def test_queued_says_so_once_and_why_it_waits(self, store: RunStore) -> None:
+        first, second = store.create("train", {}), store.create("reconstruct", {"model": "m"})
+        run = store.create("reconstruct", {"model": first.id}, parents=[first.id])
+        for queued in (first, second, run):
+            queue.submit(queued)
+        shown = texts(visit(run))
+        assert shown.count("queued") == 1
+        assert "waits for the training before it" in shown
+        assert "waits for a free slot" in texts(visit(second))
+
     def test_running_shows_progress_rate_and_what_it_says(self, store: RunStore) -> None:
         with at_work(store) as run:
             app = visit(run)

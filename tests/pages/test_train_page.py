@@ -27,6 +27,7 @@ from recon_core.scheduling import memory, queue
 from recon_core.store import Run, RunState, RunStore
 from tests.pages.page_texts import raw_texts as texts
 from ui.shared.formatting import plain
+from ui.shared.store import forget
 from ui.train.settings import Start, settled
 
 APP = str(Path(__file__).resolve().parents[2] / "app.py")
@@ -80,7 +81,7 @@ def fault(app: AppTest) -> str:
 
 
 def start_button(app: AppTest) -> Any:
-    return next(button for button in app.button if button.label == "Start training")
+    return next(button for button in app.button if button.label in ("Start training", "Train it again"))
 
 
 def charts(app: AppTest) -> list[Any]:
@@ -102,6 +103,28 @@ class TestForm:
         assert not app.error
         assert not start_button(app).disabled
         assert not own_store.exists()
+
+    def test_the_same_training_is_offered_instead_of_started_again(self, store: RunStore) -> None:
+        asked = PRESETS[DEFAULT_PRESET].config()
+        run = create_training(store, asked.model_copy(update={"device": "cpu"}), "the one before")
+        app = visit()
+        assert [info.value for info in app.info] == ["This training is queued already: **the one before**."]
+        with run.writer() as writer:
+            writer.start(1)
+            writer.finish(RunState.DONE, {})
+        forget()
+        app.run()
+        assert app.info[0].value.startswith("This training was done ")
+        assert "the one before" in app.info[0].value
+        app.button(key="t_twin").click().run()
+        assert app.query_params["run"] == run.id
+        assert len(store.list()) == 1
+        app = visit()
+        next(button for button in app.button if button.label == "Train it again").click().run()
+        assert len(store.list()) == 2
+        other = visit(t_preset="circle")
+        assert not other.info
+        assert not start_button(other).disabled
 
     def test_start_puts_the_preset_in_line_and_opens_the_run(self, store: RunStore) -> None:
         app = visit()

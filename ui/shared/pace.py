@@ -6,6 +6,7 @@ import math
 
 from recon_core.config import TrainConfig, parse_config
 from recon_core.errors import InputError
+from recon_core.scheduling.overview import QueueOverview, queue_overview
 from recon_core.scheduling.time_left import time_left
 from recon_core.store import RunState, RunStore
 from recon_core.units import LOG10_LOSS, log10_loss
@@ -18,7 +19,7 @@ def pace(run: RunDetails) -> str:
     """In one line, for a place that reads markdown."""
     status = run.status
     if status.state is RunState.QUEUED:
-        return plain(status.message) or "queued"
+        return plain(status.message or why_queued(run.id)) or "queued"
     if status.state is not RunState.RUNNING:
         return plain(status.message) or f"{status.step:,} steps"
     if run.kind == "train":
@@ -27,6 +28,16 @@ def pace(run: RunDetails) -> str:
     if status.total and run.kind == "reconstruct":
         steps = f"{steps} of {status.total:,}"
     return f"unmixing, {steps}" if unmixes(run) else steps
+
+
+def why_queued(run_id: str) -> str:
+    """What a run in the queue waits for; empty for one that is not there."""
+    return next((waiting.why for waiting in _queue().waiting if waiting.run.id == run_id), "")
+
+
+@store_read(keep=4, seconds=1)
+def _queue(store: RunStore) -> QueueOverview:
+    return queue_overview(store, recent_runs())
 
 
 @store_read(keep=256, seconds=1)

@@ -14,3 +14,9 @@ def keep_queue_running() -> None:
     """
     with errors_shown():
         queue.ensure_scheduler(default_root())
+
+
+def hold_scheduler_ready() -> None:
+    """On pages from which a visitor starts a first run: processes take seconds to load what it needs."""
+    with errors_shown():
+        queue.hold_ready(default_root())

@@ -49,7 +49,7 @@ def show_state_and_log(run: RunDetails, *, named: bool = True) -> None:
         name = f"**{plain(run.name)}**" if named else ""
         where = f"on the cluster {plain(_cluster_of(run))}" if _cluster_of(run) else ""
         st.markdown(" · ".join(filter(None, [name, KIND_NAMES.get(run.kind, run.kind), where, _pace(status)])))
-    show_standing(replace(status, message="unmixing") if unmixes(run) else status, seconds_left(run.id))
+    show_standing(run.id, replace(status, message="unmixing") if unmixes(run) else status, seconds_left(run.id))
     for fault in run.faults:
         st.warning(f"A file of this run does not read as it should: {plain(fault)}.", icon=":material/broken_image:")
     if status.state in (RunState.FAILED, RunState.INTERRUPTED) and run.log:

@@ -16,7 +16,7 @@ from recon_core.units import LOG10_LOSS, log10_loss
 from ui.shared.downloads import offer_file
 from ui.shared.formatting import duration, number, plain, shortened, signed, when
 from ui.shared.labels import section_labels
-from ui.shared.pace import seconds_left
+from ui.shared.pace import seconds_left, why_queued
 from ui.shared.pages import HOME, page_of
 from ui.shared.store import RunDetails, exported_zip, run_details
 
@@ -133,9 +133,17 @@ def _show_row(run: RunSummary, now: datetime) -> None:
     with state:
         show_state(run.status.state)
     with progress:
-        show_progress(replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE)), seconds_left(run.id))
+        said = replace(run.status, message=shortened(run.status.message, _ROW_MESSAGE))
+        show_progress(_explained(run.id, said), seconds_left(run.id))
     worked.markdown(duration(run.status.seconds) if run.status.seconds else "–")
     created.markdown(when(datetime.fromisoformat(run.created), now))
+
+
+def _explained(run_id: str, status: Status) -> Status:
+    """One that is queued with why, beside the badge that says so already."""
+    if status.state is not RunState.QUEUED or status.message:
+        return status
+    return replace(status, message=why_queued(run_id))
 
 
 def show_progress(status: Status, left: float | None = None) -> None:
@@ -189,13 +197,14 @@ def show_record(run: RunDetails) -> None:
         )
 
 
-def show_standing(status: Status, left: float | None = None) -> None:
-    """How far it is, or why it went no further."""
+def show_standing(run_id: str, status: Status, left: float | None = None) -> None:
+    """How far it is, or why it goes no further."""
+    status = _explained(run_id, status)
     if status.state is RunState.FAILED:
         st.error(plain(status.message) or "It failed without saying why; the log may tell.", icon=":material/error:")
     elif status.state is RunState.INTERRUPTED:
         st.warning(plain(status.message), icon=":material/power_off:")
-    else:
+    elif status.state is not RunState.QUEUED or status.message:
         show_progress(status, left)
 
 

@@ -13,12 +13,14 @@ from recon_core.analysis.training import (
     training_curves,
 )
 from recon_core.analysis.training_table import TrainedRun, lookup
-from recon_core.config import Recipe
+from recon_core.config import Recipe, TrainConfig
 from recon_core.errors import AfterimageError
-from recon_core.store import Run, RunStore, RunSummary, default_root, layout
+from recon_core.runs.keys import key_of_training, own_images, training_key
+from recon_core.store import Run, RunState, RunStore, RunSummary, default_root, layout
 from recon_core.views.training_rows import spread_rows
 from ui.shared.cached import RunKey, open_run, run_read, store_read
 from ui.shared.runs import is_active
+from ui.shared.store import recent_runs
 
 # A chart that changes is drawn from scratch by the browser: not too often, and the less the slower the run moves.
 _SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 10.0  # seconds
@@ -76,6 +78,33 @@ def _samples(run: Run) -> SampleFacts:
         margin_histogram(samples["margins"], samples["on_margin"]),
         margin_share(samples["multipliers"], samples["on_margin"]),
     )
+
+
+def trained_before(config: TrainConfig) -> RunSummary | None:
+    """The newest finished training that comes to the same network, else one that is queued or running."""
+    key = _key_asked(config.model_dump_json())
+    alike = [
+        run
+        for run in recent_runs()
+        if run.kind == "train"
+        and (run.status.state is RunState.DONE or is_active(run.status))
+        and _key_made(run.id, str(run.status.state)) == key
+    ]
+    return next((run for run in alike if run.status.state is RunState.DONE), next(iter(alike), None))
+
+
+@store_read(keep=64, seconds=30)  # the user's own images may change
+def _key_asked(store: RunStore, config: str) -> str:
+    asked = TrainConfig.model_validate_json(config)
+    return training_key(asked, own_images(asked.data))
+
+
+@store_read(keep=4096)
+def _key_made(store: RunStore, run_id: str, state: str) -> str | None:
+    try:
+        return key_of_training(store.open(run_id))
+    except AfterimageError:
+        return None
 
 
 def table_row(summary: RunSummary) -> TrainedRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from recon_core.runs.requests import create_training
 from recon_core.runs.training_plan import TrainingPlan, plan_training
 from recon_core.scheduling import queue
 from recon_core.scheduling.estimates import estimate_training
-from recon_core.store import RunStore, default_root
+from recon_core.store import RunState, RunStore, RunSummary, default_root
 from ui.shared.address import recall, record
 from ui.shared.cached import store_read
 from ui.shared.faults import errors_shown
-from ui.shared.formatting import duration, plain
+from ui.shared.formatting import duration, plain, when
 from ui.shared.forms import config_form, field_paths, fill_form, labelled, merged, typed_values
 from ui.shared.memory import may_start
 from ui.shared.store import forget, run_details
+from ui.train.cached import trained_before
 from ui.train.presets import offer_presets
 from ui.train.settings import DECIDING, OWN, Start, applies, effective, nearest_start, own_source, settled
 
@@ -34,6 +36,7 @@ _PRESET, _SIZE, _PATH, _NAME = f"{PREFIX}_preset", f"{PREFIX}_size", f"{PREFIX}_
 _GROUPS = {"Data": "data.", "Model": "model.", "Training": "training.", "Release": "release."}
 _SIZES = {Size.QUICK: "Quick", Size.PAPER: "As in the paper"}
 _NOT_FOR_OWN = ("data.source", "data.path")  # settled by the path above
+_AGAIN: dict[str, Any] = {"icon": ":material/replay:"}
 _SETTING: dict[str, Any] = {"bind": "query-params", "persist_state": "session"}
 
 
@@ -58,9 +61,26 @@ def show_form() -> None:
     else:
         config = _checked(settled(start, given))
     ready = config is not None and may_start("train", config, f"{PREFIX}-begin")
-    if st.button("Start training", type="primary", icon=":material/play_arrow:", disabled=not ready) and config:
+    twin = None if config is None else trained_before(config)
+    if twin is not None:
+        _offer(twin)
+    look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:"} if twin is None else _AGAIN
+    if st.button("Start training" if twin is None else "Train it again", disabled=not ready, **look) and config:
         with errors_shown():
             _start(config, (name or "").strip() or usual_name)
+
+
+def _offer(twin: RunSummary) -> None:
+    """Where there is such a network already, or soon will be."""
+    name, status = plain(twin.name), twin.status
+    if status.state is RunState.DONE:
+        ago = when(datetime.fromisoformat(twin.created), datetime.now(UTC))
+        st.info(f"This training was done {ago}: **{name}**. The same settings give the same network.")
+    else:
+        st.info(f"This training is {status.state} already: **{name}**.")
+    if st.button("Open it", key=f"{PREFIX}_twin", type="primary", icon=":material/arrow_forward:"):
+        st.query_params["run"] = twin.id
+        st.rerun()
 
 
 def fill_from(run_id: str) -> None:
