@@ -257,14 +257,15 @@ class CopiesRecipe:
         z = normalize(self.components.z)
         share = torch.zeros_like(self.components.q)
         if self.confirming is not None:
-            mine, other = self.confirming.q.chunk(2)
+            mine, other = self.confirming.steady().q.chunk(2)
             share[self.confirmed] = (mine - other) / (mine + other)
         share = share.cpu().double()
         joint = self._joint(z)
         as_oriented, by_share = torch.ones_like(share), torch.where(share >= 0, 1.0, -1.0).double()
         signs = joint.best([as_oriented, by_share, joint.alone()], share)
-        cosines = (normalize(self.start.z) @ z.T).cpu().double()
-        shown = (self.start.q / self.start.unit).cpu().double()[:, None] * cosines.abs().pow(_LIKENESS) * cosines.sign()
+        fitted_z, fitted_q, *_ = self.start.steady()
+        cosines = (normalize(fitted_z) @ z.T).cpu().double()
+        shown = (fitted_q / self.start.unit).cpu().double()[:, None] * cosines.abs().pow(_LIKENESS) * cosines.sign()
         fitted = shown.sum(0) / (shown.abs().sum(0) + _UNSHOWN)
         chosen, opposite = joint.agreement(signs[None])
         # The null space chooses signs, but is sure of all alike: with its part two of 47 certain ones were wrong.

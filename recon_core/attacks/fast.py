@@ -267,7 +267,7 @@ class FastRecipe:
             return float(self._point().loss.total)
         return float(self.search_engine.evaluate(self.z, self.signs * self.q, self.labels, self._alpha()).loss.total)
 
-    def _steady(self) -> _Steady:
+    def steady(self) -> _Steady:
         """The present candidates, or the last good ones where the next review will go back to them.
 
         Where the layers above the first bend the loss more than the curvature tells, as in a network of noise, ten
@@ -408,7 +408,7 @@ class FastRecipe:
 
     def measure(self) -> Measurement:
         """The papers' residual, in their metric, whatever the stage works with."""
-        z, q, signs, labels = self._steady()
+        z, q, signs, labels = self.steady()
         if self.refining or z is not self.z:
             found = self.search_engine.evaluate(z, signs * q, labels, self._alpha())
         else:
@@ -417,7 +417,7 @@ class FastRecipe:
         return Measurement(found.loss, zero, zero, self._alpha())
 
     def candidates(self) -> Candidates:
-        z, q, _, labels = self._steady()
+        z, q, _, labels = self.steady()
         return Candidates(z @ self.basis.T, q * self.settings.m, labels)
 
     def take_notes(self) -> list[str]:

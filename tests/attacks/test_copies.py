@@ -193,6 +193,20 @@ def test_signs_are_chosen_again_when_multipliers_are_known(monkeypatch: pytest.M
     assert turned.share[asked] == pytest.approx(1.0)  # speaks for the sign that was chosen
 
 
+def test_a_start_that_blew_up_at_its_end_leaves_its_last_good_state() -> None:
+    recipe = stepped(CopiesRecipe(Target.of(network()), settings(), 0), 80)
+    assert recipe.confirming is not None
+    for start in (recipe.start, recipe.confirming):
+        start.z.fill_(torch.nan)
+        start.q.fill_(torch.nan)
+        start._known = None
+    with torch.no_grad():
+        found = recipe.found()
+    assert torch.isfinite(found.candidates.x).all()
+    assert found.confidence is not None
+    assert torch.isfinite(found.confidence).all()
+
+
 def test_what_is_no_sparser_than_a_mixture_is_never_certain() -> None:
     """A row space of one dimension has nothing to choose from, so its direction is no evidence of an image."""
     one = attack(Target.of(network()), settings(rank=1, unmix_starts=None, m=4), Listener())
