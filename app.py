@@ -37,7 +37,7 @@ ENGINE = (
 # Streamlit's buttons have one size; these three are to be seen from the back of a lecture hall.
 BIG_BUTTONS = """<style>
 .st-key-ways button { min-height: 4.2rem; }
-.st-key-ways button p { font-size: 1.2rem; font-weight: 600; line-height: 1.25; white-space: normal; }
+.st-key-ways button p { font-size: 1.1rem; font-weight: 600; line-height: 1.25; white-space: normal; }
 </style>"""
 
 
@@ -62,7 +62,7 @@ def home() -> None:
 def ways_in() -> None:
     st.html(BIG_BUTTONS)
     with st.container(key="ways"):
-        circle, images, own = st.columns(3, gap="medium")
+        circle, images, own = st.columns(3, gap="small")
     with circle:
         _button("Watch the circle", "way-circle", ":material/animation:", type="primary")
         if st.session_state.get(_TAKEN) == "way-circle":

@@ -24,7 +24,6 @@ from ui.match.run import show_match_run
 from ui.match.settings import PAIR_KEY, choose_settings
 from ui.shared.definitions import show_definitions
 from ui.shared.lecture import is_lecture, offer_lecture
-from ui.shared.look import show_tight
 from ui.shared.pages import MATCH, RECONSTRUCT, TRAIN, show_page
 from ui.shared.pick import show_nothing_yet
 from ui.shared.store import recent_runs
@@ -34,7 +33,6 @@ def page() -> None:
     if "run" in st.query_params:
         show_match_run()
         return
-    show_tight()
     found = matchable_runs()
     if not found:
         st.title("Match", anchor=False)
@@ -69,9 +67,8 @@ def show_images(pool: ImagePool, config: MatchConfig, actions: DeltaGenerator) -
         shown = choose_page(order)
         if not is_lecture():
             show_definitions()
-    with actions, out_of_sight("actions"):
-        if not is_lecture():
             offer_lecture(page_keys())
+    with actions, out_of_sight("actions"):
         offer_downloads(pool, view, shown, order, config)
         saved = matches_like(config, pool.source.default_factor)
         offer_run(config, saved)

@@ -9,7 +9,6 @@ from ui.analyze.controls import View, choose, choose_view, show_nothing
 from ui.analyze.models import show_decay, show_errors, show_several
 from ui.analyze.one import show_one
 from ui.analyze.slides import FIRST_SLIDES, slides
-from ui.shared.look import show_tight
 from ui.shared.pages import ANALYZE, show_page
 from ui.shared.presenter import is_presenting, offer_presenting, present
 
@@ -41,7 +40,6 @@ def page() -> None:
 
 def heading() -> View:
     """Title, what to show, and the way to present it."""
-    show_tight()
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.title("Analyze", anchor=False, width="content")
         view = choose_view()

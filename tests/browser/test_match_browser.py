@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from recon_core.store import Run, RunStore
-from tests.browser.pages import assert_readable, broken_words, click, drag, press, settle, slide
+from tests.browser.pages import assert_readable, broken_words, click, cut_off, drag, press, settle, slide
 from tests.runs.match_runs import MNIST, candidate_run, data_of, noise, noisy_copies, train_run
 
 
@@ -125,10 +125,11 @@ def test_it_can_be_read(dashboard, visit, made: Run, scheme: str, width: int) ->
 
 
 @pytest.mark.parametrize("address", ["", "Match", "Experiments", "Train"])
-def test_no_word_is_broken_on_a_small_screen(dashboard, visit, made: Run, address: str) -> None:
+def test_no_word_is_broken_or_cut_off_on_a_small_screen(dashboard, visit, made: Run, address: str) -> None:
     page = visit(f"{dashboard.url}/{address}", width=900)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert broken_words(page) == []
+    assert cut_off(page) == []
 
 
 def test_all_is_seen_at_once_and_follows_the_threshold_during_the_drag(dashboard, visit, made: Run) -> None:

@@ -183,6 +183,7 @@ def turn_knobs(places: list[Any], enabled: bool) -> Knobs:
         format_func=lambda choice: OVERLAYS[choice],
         key="c_over",
         disabled=not enabled,
+        wrap=True,
         help="Model inversion: inputs that make the output extreme. First-layer weights: each neuron's weights as a "
         "point. Neurons: the lines at which the first layer bends the output, the strongest ones. What was found: "
         "training points with a result near them, which takes the training data to know.",

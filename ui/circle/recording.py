@@ -43,9 +43,13 @@ def show_recording(run_live: Callable[[], None]) -> None:
             run_live()
         show_found(RECORDED.n, cleaned, knobs, controls_text(controls))
         st.caption(
-            f"Recorded from a real run, in which training and attack took {duration(circle.seconds)}. Scored with the "
+            f"Recorded from a real run, in which training and attack took {_unbroken(circle.seconds)}. Scored with the "
             "training points, which the attack never sees."
         )
+
+
+def _unbroken(seconds: float) -> str:
+    return duration(seconds).replace(" ", "\u00a0")
 
 
 def _scene(circle: ShippedCircle, cleaned: CleanUp, knobs: Knobs) -> Scene:

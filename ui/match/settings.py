@@ -115,7 +115,7 @@ def choose_settings(
     runs: Sequence[str], untrained: str | None, facts: PoolFacts, about: str = ""
 ) -> tuple[MatchConfig, DeltaGenerator]:
     """Sliders, and a menu with all that is seldom changed, headed by `about`; the place for more beside that menu."""
-    left, right, rest = st.columns((2.1, 2.1, 3.2), gap="medium", vertical_alignment="center")
+    left, right, rest = st.columns((2, 2, 3.4), gap="medium", vertical_alignment="center")
     key = "lecture-hides-matching" if is_lecture() else "match-actions"
     actions = rest.container(horizontal=True, horizontal_alignment="right", gap="xsmall", key=key)
     with left:

@@ -140,7 +140,7 @@ def _show_explained(run: RunDetails, place: DeltaGenerator) -> bool:
     if "residual_layer1" not in run.last_metrics:
         return False
     residual = run.last_metrics.get("residual")
-    with place, st.container(border=True):
+    with place, st.container(border=True, height="stretch"):
         st.markdown(":material/visibility: **What the attack itself can measure**")
         if unmixes(run):
             st.metric("Weights explained", "–")
@@ -244,7 +244,7 @@ def _show_score(run: RunDetails, model_id: str | None, key: PictureKey) -> None:
     if model_id is None:
         return
     known = truth(model_id)
-    with st.container(border=True):
+    with st.container(border=True, height="stretch"):
         st.markdown(f":material/visibility_off: **{SCORED}**")
         if known is not Truth.AT_HAND:
             st.caption(plain(sentence(known)))

@@ -29,32 +29,30 @@ _STYLE = """<style>
 [data-testid="stMain"] :is(p, label, button, td, th, h1, h2, h3, h4) {
   overflow-wrap: break-word; word-break: normal; hyphens: none;
 }
+/* A table with many columns is set smaller; one that is too wide all the same scrolls, not the page around it. */
+[data-testid="stMain"] [data-testid="stMarkdownContainer"]:has(> table) { overflow-x: auto; }
+[data-testid="stMain"] [data-testid="stMarkdownContainer"] > table:has(th:nth-child(10)) { font-size: 0.8rem; }
+[data-testid="stMain"] [data-testid="stMarkdownContainer"] > table:has(th:nth-child(10)) :is(th, td) {
+  padding: 0.3rem 0.4rem;
+}
 /* A name that is a link is read whole. */
 [data-testid="stBaseButton-tertiary"] p { white-space: normal; text-align: left !important; }
 [data-testid="stMain"] [data-testid="stPageLink-NavLink"] { height: auto; }
 [data-testid="stMain"] [data-testid="stPageLink-NavLink"] :is(span, p) { white-space: normal; overflow: visible; }
+/* Small margins: what belongs together is then seen at once on a projector. */
+[data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 1rem; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.6rem; }
+[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
 @media (min-width: 769px) and (max-width: 1000px) {
-  [data-testid="stSidebar"][aria-expanded="true"] { width: 13rem !important; min-width: 13rem !important; }
+  [data-testid="stSidebar"][data-collapsed="false"] { width: 13rem !important; min-width: 13rem !important; }
   [data-testid="stMainBlockContainer"] { padding-left: 1.5rem; padding-right: 1.5rem; }
   [data-testid="stMainBlockContainer"] h1 { font-size: 1.6rem !important; }
   .st-key-ways button p { font-size: 0.95rem !important; }
+  [data-testid="stMetricValue"] { font-size: 1.5rem; }
 }
 </style>"""
-
-
-# Less of it: what belongs together is then seen at once on a projector.
-_TIGHT = """<style>
-[data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 1rem; }
-[data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.4rem; }
-[data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
-</style>"""
-
-
-def show_tight() -> None:
-    """Smaller margins, for pages that are one view."""
-    st.html(_TIGHT)
 
 
 def show_look() -> None:

@@ -9,7 +9,6 @@ import streamlit as st
 from recon_core.store import RunSummary
 from ui.shared.faults import errors_shown
 from ui.shared.formatting import plain
-from ui.shared.look import show_tight
 from ui.shared.pages import EXPERIMENTS, LAST_RUN, SHOWN_RUN, TRAIN, Page, is_arrival, page_of
 from ui.shared.run_panel import show_live_run
 from ui.shared.runs import go_to_run, offer_way_back, show_record, show_run_link
@@ -36,7 +35,6 @@ def opened_run(page: Page) -> RunDetails:
 
 def show_run_page(run: RunDetails, body: Callable[[RunDetails], None]) -> None:
     """Its name, what it belongs to, how it stands, what can be done with it, `body`, and its record."""
-    show_tight()
     offer_way_back(run.id)
     st.title(plain(run.name), anchor=False)
     show_relations(run)

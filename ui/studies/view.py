@@ -53,7 +53,7 @@ def show_study(run_id: str) -> None:
     choice = _choose_figure(shown) if shown else None
     _show_heading(results, shown, choice)
     seen = run_details(run_id).last_metrics
-    show_live_run(run_id, lambda run: _look_for_news(run, seen))
+    show_live_run(run_id, lambda run: _look_for_news(run, seen), named=False)
     if choice is None:
         _show_emptiness(results)
     elif choice == FINDINGS:

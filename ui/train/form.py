@@ -63,14 +63,21 @@ def show_form() -> None:
     ready = config is not None and may_start("train", config, f"{PREFIX}-begin")
     twin = None if config is None else trained_before(config)
     if twin is not None:
-        _offer(twin)
-    look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:"} if twin is None else _AGAIN
-    if st.button("Start training" if twin is None else "Train it again", disabled=not ready, **look) and config:
+        _show_twin(twin)
+    with st.container(horizontal=True, gap="small"):
+        if twin is not None and st.button(
+            "Open it", key=f"{PREFIX}_twin", type="primary", icon=":material/arrow_forward:"
+        ):
+            st.query_params["run"] = twin.id
+            st.rerun()
+        look: dict[str, Any] = {"type": "primary", "icon": ":material/play_arrow:"} if twin is None else _AGAIN
+        begin = st.button("Start training" if twin is None else "Train it again", disabled=not ready, **look)
+    if begin and config:
         with errors_shown():
             _start(config, (name or "").strip() or usual_name)
 
 
-def _offer(twin: RunSummary) -> None:
+def _show_twin(twin: RunSummary) -> None:
     """Where there is such a network already, or soon will be."""
     name, status = plain(twin.name), twin.status
     if status.state is RunState.DONE:
@@ -78,9 +85,6 @@ def _offer(twin: RunSummary) -> None:
         st.info(f"This training was done {ago}: **{name}**. The same settings give the same network.")
     else:
         st.info(f"This training is {status.state} already: **{name}**.")
-    if st.button("Open it", key=f"{PREFIX}_twin", type="primary", icon=":material/arrow_forward:"):
-        st.query_params["run"] = twin.id
-        st.rerun()
 
 
 def fill_from(run_id: str) -> None:
@@ -97,7 +101,7 @@ def fill_from(run_id: str) -> None:
 
 
 def _choose_start() -> Start:
-    left, middle, right = st.columns([3, 1.7, 2], vertical_alignment="bottom")
+    left, middle, right = st.columns([2.6, 1.9, 2.2], vertical_alignment="bottom")
     names = [DEFAULT_PRESET, *(name for name in PRESETS if name != DEFAULT_PRESET), OWN]
     recall(_PRESET, names)
     preset = left.selectbox("What to train on", names, format_func=_preset_label, key=_PRESET, persist_state="session")
@@ -113,6 +117,7 @@ def _choose_start() -> Start:
         required=True,
         format_func=lambda size: _SIZES[size],
         key=_SIZE,
+        wrap=True,
         help="Quick uses the bundled images and a recipe for ordinary computers; as in the paper uses the "
         "full set and the papers' own recipe, which needs a GPU or hours.",
         **_SETTING,

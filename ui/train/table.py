@@ -28,6 +28,10 @@ MOST_COMPARED = 6  # as many looks as lines have
 MOST_LISTED = 500
 _CHOSEN = "t_cmp"
 _HEIGHT = 360
+# What fits beside the sidebar on a screen of 1280 pixels.
+_FITTING = (
+    *("name", "state", "train_error", "test_accuracy", "log10_loss", "explained_layer1", "on_margin", "created"),
+)
 
 
 def show_table() -> None:
@@ -44,10 +48,7 @@ def _show() -> None:
         return
     table = training_table([table_row(run) for run in runs[:MOST_LISTED]])
     newest = f"The newest {MOST_LISTED} of {len(runs):,}. " if len(runs) > MOST_LISTED else ""
-    st.caption(
-        f"{newest}Of the settings only those that differ are shown. A click on a heading sorts, ticked rows are "
-        "compared below."
-    )
+    st.caption(f"{newest}A click on a heading sorts, ticked rows are compared below.")
     chosen = _choose(table)
     if len(chosen.runs) > 1:
         _compare(chosen)
@@ -64,12 +65,20 @@ def _choose(table: TrainingTable) -> TrainingTable:
     frame = table.to_frame()
     recall(_CHOSEN, ids, several=True)
     rows: Any = _rows(ids)
+    whole = st.toggle(
+        "All columns",
+        key="t_whole",
+        help="Durations and the settings that differ too; names say the most important of those.",
+        bind="query-params",
+        persist_state="session",
+    )
     st.dataframe(
         frame.assign(created=pd.to_datetime(frame["created"])),
         key=key,
         hide_index=True,
         placeholder="",
         column_config=_columns(),
+        column_order=None if whole else _FITTING,
         on_select=lambda: _take_from_table(key, ids),
         selection_mode="multi-row",
         selection_default=rows,
@@ -119,18 +128,26 @@ def _labels(table: TrainingTable) -> dict[str, str]:
 def _columns() -> dict[str, Any]:
     number = st.column_config.NumberColumn
     return {
-        "name": st.column_config.TextColumn("name", pinned=True),
-        "created": st.column_config.DatetimeColumn("created", format="distance"),
-        "train_error": number("train error", format="percent"),
-        "test_accuracy": number("test accuracy", format="percent"),
+        "name": st.column_config.TextColumn("name", pinned=True, width=265),
+        "state": st.column_config.TextColumn("state", width=64),
+        "created": st.column_config.DatetimeColumn("created", format="distance", width=112),
+        "train_error": number("train error", format="percent", width=80),
+        "test_accuracy": number("test accuracy", format="percent", width=98),
         "log10_loss": number(
-            LOG10_LOSS, format="%.1f", help="Mean over the training samples; -6 is a loss of one in a million."
+            LOG10_LOSS,
+            format="%.1f",
+            width=76,
+            help="Mean over the training samples; -6 is a loss of one in a million.",
         ),
         "explained_layer1": number(
-            "layer 1 explained", format="percent", help="Share of its squared weights: 1 less the KKT residual squared"
+            "layer 1",
+            format="percent",
+            width=68,
+            help="How much of layer 1 the training samples explain: of its squared weights, 1 less the KKT residual "
+            "squared",
         ),
-        "on_margin": number("on margin", format="%d", help="Samples on the margin"),
-        "seconds": number("seconds", format="%.1f", help="Duration"),
+        "on_margin": number("on margin", format="%d", width=76, help="Samples on the margin"),
+        "seconds": number("seconds", format="%.1f", width=70, help="Duration"),
     }
 
 
