@@ -10,6 +10,7 @@ starts a process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -190,7 +191,8 @@ def hold_ready(root: Path) -> None:
             held.dismiss()
             del _HELD[root]
         if not is_held(scheduler_lock(root)) and free_memory().bytes > _SPARE:
-            _HELD[root] = Held(_scheduler(root), module_environment())
+            with contextlib.suppress(OSError):  # no process to be had now: the first run starts as any other
+                _HELD[root] = Held(_scheduler(root), module_environment())
 
 
 def _held_ready(root: Path, handle: int, log: IO[bytes]) -> subprocess.Popen[bytes] | None:

@@ -42,6 +42,7 @@ _STYLE = """<style>
 /* Small margins: what belongs together is then seen at once on a projector. */
 [data-testid="stMainBlockContainer"] { padding: 4rem 2.5rem 1rem; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 2.25rem; padding-bottom: 0.6rem; }
+[data-testid="stMainBlockContainer"] h2 { font-size: 1.9rem; }
 [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
 /* On a small screen, words before margins: half the width is otherwise empty, and columns break inside words. Below
    this range Streamlit itself hides the sidebar and stacks columns. */
