@@ -68,11 +68,11 @@ def membership_test(
     return MembershipTest(curve, n, k, curve.auc, auc_interval(curve.auc, n, k), tuple(rates))
 
 
-def exact_interval(hits: int, of: int) -> Interval:
+def exact_interval(hits: int, of: int, confidence: float = CONFIDENCE) -> Interval:
     """Clopper and Pearson's interval of a share, from `hits` of `of` trials."""
     if not 0 <= hits <= of or of == 0:
         raise InputError(f"a share needs hits between 0 and the number of trials, got {hits} of {of}")
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, of - hits + 1))
     high = 1.0 if hits == of else float(stats.beta.ppf(1 - tail, hits + 1, of - hits))
     return Interval(low, high)

@@ -10,6 +10,7 @@ binomial interval of one model's images then stands in for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -26,7 +27,7 @@ from recon_core.analysis.studies import (
     spread,
     trend,
 )
-from recon_core.matching.membership import exact_interval
+from recon_core.matching.membership import CONFIDENCE, exact_interval
 from recon_core.studies.plan import Check, PaperClaim
 from recon_core.studies.results import StudyResults
 
@@ -94,7 +95,7 @@ def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -
     others = [point for point in good.points if point is not first]
     if first is None or not others:
         return None
-    gains = differences([point.spread.values for point in others], first.spread.values)
+    gains = _gains(others, first, percent=percent)
     sense, (more, most) = (1, ("more", "most")) if rising else (-1, ("fewer", "fewest"))
     best, gain = max(zip(others, gains, strict=True), key=lambda pair: sense * pair[0].spread.mean)
     higher = sum(sense * (point.spread.mean - first.spread.mean) > 0 for point in others)
@@ -106,7 +107,7 @@ def _moves_somewhere(results: StudyResults, good: StudyCurve, *, rising: bool) -
     )
     numbers = {"first": first.spread.mean, "best": best.spread.mean, "higher": higher, "surely": surely}
     for reference in good.references:
-        over = differences([point.spread.values for point in others], reference.spread.values)[others.index(best)]
+        over = _gains(others, reference, percent=percent)[others.index(best)]
         relation = {True: "above", False: "below", None: "not significantly different from"}[over.sign]
         sentence += f"; that is {relation} {reference.label} with {_count(reference)}"
         numbers[f"over {reference.label}"] = over.mean
@@ -125,6 +126,8 @@ def _margin_rises_too(results: StudyResults, good: StudyCurve) -> Finding | None
     if first is best:
         return Finding(None, f"no value raises the count above that at {start}, so the question does not arise")
     gain = _gain(best, first)
+    if gain.undecided == ALIKE:
+        gain = _by_images(gain, best, first)
     sentence = (
         f"at {best.label}, where the most images are reconstructed, {best.spread} of {best.of} samples sit on the "
         f"margin, against {first.spread} at {first.label}; difference {_interval(gain)}"
@@ -245,6 +248,34 @@ def _holds_with_the_other_window(point: CurvePoint) -> bool:
     """Whether the count is above its chance level there too, on average; so it is where nobody counted."""
     counted = [row.numbers for row in point.rows if "other_good" in row.numbers]
     return not counted or sum(row["other_good"] - row["other_chance"] for row in counted) > 0
+
+
+def _gains(points: Sequence[CurvePoint], over: CurvePoint, *, percent: bool) -> list[Spread]:
+    """Of each point over one, all at once."""
+    found = differences([point.spread.values for point in points], over.spread.values)
+    return [
+        _by_images(gain, point, over, percent=percent, compared=len(points)) if gain.undecided == ALIKE else gain
+        for point, gain in zip(points, found, strict=True)
+    ]
+
+
+def _by_images(
+    gain: Spread, point: CurvePoint, over: CurvePoint, *, percent: bool = False, compared: int = 1
+) -> Spread:
+    """Where all seeds came to one count, the images of one model are the trials: Newcombe's interval of a difference
+    of two shares (1998, method 10) upon exact ones, with Bonferroni's correction for several comparisons."""
+    if not point.of or not over.of:
+        return gain
+    confidence = 1 - (1 - CONFIDENCE) / compared
+    edges = []
+    for one in (point, over):
+        share = one.spread.mean if percent else one.spread.mean / one.of
+        images = exact_interval(round(share * one.of), one.of, confidence)
+        edges.append((share - images.low, images.high - share))
+    (fall, rise), (over_fall, over_rise) = edges
+    unit = 1.0 if percent else float(point.of)
+    low, high = gain.mean - unit * math.hypot(fall, over_rise), gain.mean + unit * math.hypot(rise, over_fall)
+    return replace(gain, low=low, high=high, undecided="")
 
 
 def _gain(point: CurvePoint, over: CurvePoint) -> Spread:

@@ -100,8 +100,10 @@ def test_a_small_training_from_the_form_to_its_curves(dashboard, visit) -> None:
 
     click(page, page.get_by_role("button", name="Use these settings"))
     expect(page.get_by_text("Changed:")).to_contain_text("Hidden layer widths (neurons) = 40,20")
-    expect(page.get_by_role("button", name="Start training")).to_be_enabled()
+    expect(page.get_by_role("button", name="Train it again")).to_be_enabled()
     expect(page).not_to_have_url(re.compile("run="))
+    click(page, page.get_by_role("button", name="Open it"))
+    expect(page.get_by_role("heading", name="small one")).to_be_visible()
 
 
 def test_cancel_resume_and_a_killed_worker(dashboard, visit) -> None:

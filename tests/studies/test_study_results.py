@@ -156,7 +156,14 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
         r"2 of 2 other values have fewer, 1 of them significantly, the fewest 5.5 .*at 1; difference -25 \(",
     ),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (5, 6), "0.1": (9, 9)}), False, "0 of 1 other values have fewer"),
-    (Check.FALLS_SOMEWHERE, decay_results({"none": (9, 9), "0.1": (5, 5)}), None, "all seeds alike, so not decided"),
+    # All seeds alike: the images of one model are the trials.
+    (Check.FALLS_SOMEWHERE, decay_results({"none": (9, 9), "0.1": (5, 5)}), None, r"difference -4 \(-11.5 to \+3.56\)"),
+    (
+        Check.RISES_SOMEWHERE,
+        decay_results({"none": (35,) * 3, "0.1": (49,) * 3, "1": (36,) * 3}),
+        True,
+        r"1 of them significantly, the most 49 .*difference \+14 \(\+5.* to \+2",
+    ),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (90, 91), "0.1": (5,)}), None, "fewer than 3 seeds, so not"),
     (Check.FALLS_SOMEWHERE, decay_results({"none": (30,), "0.1": (4,)}), None, "one seed, so no interval"),
     (
@@ -174,8 +181,8 @@ CLAIMS: list[tuple[Check, StudyResults, bool | None, str]] = [
     (
         Check.MARGIN_RISES_TOO,
         decay_results({"none": (1, 1, 1), "0.1": (9, 9, 9)}, {"none": (30, 30, 30), "0.1": (45, 45, 45)}),
-        None,
-        r"difference \+15 \(\+15 to \+15; all seeds alike, so not decided\)",
+        True,
+        r"difference \+15 \(\+6 to \+23.1\)",
     ),
     (
         Check.MARGIN_RISES_TOO,
