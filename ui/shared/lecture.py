@@ -29,8 +29,22 @@ HIDDEN_KEYS = """<style>
 [data-testid="stLayoutWrapper"]:has(> [class*="st-key-lecture-keys"]):focus-within { opacity: 1; width: auto;
   height: auto; }
 </style>"""
-LEAVING = Key("L, Escape", "end the lecture")
-BEGINNING = Key("L", "lecture: fill the screen, in large type")
+
+
+def beginning(button: str) -> Key:
+    """L presses the button of this key."""
+    return Key("L", "lecture: fill the screen, in large type", _letter(button))
+
+
+def leaving(button: str, *, escape: bool = True) -> Key:
+    # Not left to the buttons' own shortcuts: those stay silent for good once the release of another key was missed,
+    # as it may be when that key has just changed the page.
+    presses = _letter(button)
+    return Key("L, Escape", "end the lecture", {**presses, "Escape": button} if escape else presses)
+
+
+def _letter(button: str) -> dict[str, str]:
+    return {KEY: button, KEY.upper(): button}
 
 
 def is_lecture() -> bool:
@@ -42,7 +56,7 @@ def offer_lecture(keys: Sequence[Key] = (), *, escape: bool = True) -> None:
 
     Without `escape` that key has something else to close first.
     """
-    show_keys([*keys, LEAVING if is_lecture() else BEGINNING])
+    show_keys([*keys, leaving("lecture-end", escape=escape) if is_lecture() else beginning("lecture-begin")])
     if not is_lecture():
         st.button(
             "Lecture",

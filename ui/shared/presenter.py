@@ -13,15 +13,15 @@ from ui.shared.faults import errors_shown
 from ui.shared.figures import chart_config, figure_texts, has_panels, on_page
 from ui.shared.formatting import plain
 from ui.shared.keys import Key, show_keys
-from ui.shared.lecture import BEGINNING, HIDDEN_KEYS, KEY, LEAVING
+from ui.shared.lecture import HIDDEN_KEYS, KEY, beginning, leaving
 
 TEXT_SIZE, PANEL_TEXT_SIZE = 24, 18  # pixels; axes are read from the last row
 _PRESENT, _SLIDE = "present", "slide"
 _ON, _BACK = "presenter-Right", "presenter-Left"
 KEYS = (
-    Key("→, Space, Page Down", "next slide", {" ": _ON, "PageDown": _ON}),
-    Key("←, Page Up", "previous slide", {"PageUp": _BACK}),
-    LEAVING,
+    Key("→, Space, Page Down", "next slide", {"ArrowRight": _ON, " ": _ON, "PageDown": _ON}),
+    Key("←, Page Up", "previous slide", {"ArrowLeft": _BACK, "PageUp": _BACK}),
+    leaving("presenter-leave"),
 )
 # Nothing but the figure, as high as the screen allows.
 _STYLE = """
@@ -70,7 +70,7 @@ def is_presenting() -> bool:
 
 def offer_presenting(key: str, first: str) -> None:
     """The button that begins it, at the slide called `first`."""
-    show_keys([BEGINNING])
+    show_keys([beginning(key)])
     st.button(
         "Present",
         key=key,
@@ -89,6 +89,7 @@ def present(slides: Sequence[Slide]) -> None:
         st.markdown("There is nothing to present yet. Escape goes back.")
         with st.container(key="lecture-keys-slides"):
             _leave_buttons()
+        show_keys(KEYS)
         return
     names = [slide.name for slide in slides]
     place = current_slide(names)
