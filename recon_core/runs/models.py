@@ -141,7 +141,12 @@ def model_of(run: Run) -> AttackModel:
             f"run {run.id} is {state}, so its model is not there yet; "
             f"finish it first with: python -m recon_core runs resume {run.id}"
         )
-    architecture = Architecture.from_json((run.result() or {})["architecture"])
+    result = run.result() or {}
+    if "architecture" not in result:
+        raise InputError(
+            f"result.json of run {run.id} lacks its 'architecture', so its network is not known; train again"
+        )
+    architecture = Architecture.from_json(result["architecture"])
     with torch.device("meta"):  # no memory, no random numbers: all parameters are replaced
         network = Network(architecture)
     try:

@@ -316,6 +316,11 @@ def test_model_must_be_there(store: RunStore, tmp_path: Path) -> None:
     waiting = store.create("train", find_preset("circle").config().model_dump(mode="json"))
     with pytest.raises(InputError, match=r"is queued, so its model is not there yet"):
         model_of(waiting)
+    with waiting.writer() as writer:
+        writer.start(1)
+        writer.finish(RunState.DONE, {"loss": 0.1})
+    with pytest.raises(InputError, match=r"lacks its 'architecture', so its network is not known; train again"):
+        model_of(waiting)
 
 
 def test_broken_weights_of_a_run_are_said(store: RunStore) -> None:

@@ -10,6 +10,7 @@ import streamlit as st
 from ui.shared.faults import errors_shown
 from ui.shared.look import show_look
 from ui.shared.queue import keep_queue_running
+from ui.shared.sessions import hear_runners_out
 from ui.shared.strip import show_strip
 
 APP = "Afterimage"
@@ -68,6 +69,7 @@ def is_arrival() -> bool:
 
 def show_page(page: Page, draw: Callable[[], None], *, sidebar: Literal["auto", "collapsed"] = "auto") -> None:
     """Draw a whole page; what the engine refuses is a sentence on it."""
+    hear_runners_out()
     title = APP if page is HOME else f"{page.title} · {APP}"
     st.set_page_config(page_title=title, page_icon=_ICON, layout="wide", initial_sidebar_state=sidebar)
     st.session_state[LAST_RUN] = st.session_state.pop(SHOWN_RUN, None)
