@@ -22,7 +22,8 @@ export default function ({ data, parentElement }) {
   document.addEventListener('keydown', event => {
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey || isField(target)) return;
-    if (target.closest?.('dialog') || target.getRootNode?.().querySelector?.('dialog[open]')) return;
+    // A dialog that was just closed has the focus until the next frame.
+    if (target.closest?.('dialog[open]') || target.getRootNode?.().querySelector?.('dialog[open]')) return;
     if (event.key === '?') {
       event.preventDefault();
       dialog.showModal();
