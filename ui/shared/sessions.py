@@ -3,7 +3,7 @@
 A script that has ended still has messages under way to its session: what it drew last, and that it has ended. When a
 fragment's timer, or a click inside a fragment, comes in just then, `AppSession.request_rerun` starts another runner,
 and everything that the one before had still to say is ignored: part of the page, or all of it, stays away or stays old
-until the next full run. With timers of 0.1 s on a machine with more to do than cores, 73 of 240 pages met with it.
+until the next full run. With timers of 0.1 s on a machine with more to do than cores that came 73 times in 240 pages.
 Here requests wait until the session has heard the last of its runner.
 """
 
